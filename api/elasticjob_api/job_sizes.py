@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from elasticjob_api.elasticjob import ElasticJob
 from elasticjob_api.frameworks import FRAMEWORKS, framework_of
+from elasticjob_api.job_status import ENDED
 
 
 def why_not_scaled(job: ElasticJob) -> str:
     """Return why a job takes no plans and requests now; empty if it takes them."""
     policy = job.spec.run_policy
-    if job.status.phase in ("Succeeded", "Failed"):
+    if job.status.phase in ENDED:
         return f"has ended ({job.status.phase})"
     if job.metadata.deletion_timestamp is not None:
         return "is being deleted"

@@ -25,6 +25,8 @@ from elasticjob_api.scripts import ScriptEnd
 Phase = Literal[
     "Pending", "Starting", "Running", "Scaling", "Suspended", "Retrying", "Succeeded", "Failed"
 ]
+ENDED: tuple[Phase, ...] = ("Succeeded", "Failed")
+"""The phases of a job that has ended."""
 _BY_INDEX = {"x-kubernetes-map-type": "atomic"}
 """For maps with an entry for each member: `managedFields` would double the object if it named each
 of 10,000 entries.

@@ -10,13 +10,14 @@ from typing import TYPE_CHECKING
 
 from elasticjob_api import names
 from elasticjob_api.elasticjob import ElasticJob
+from elasticjob_api.job_status import ENDED
 from elasticjob_api.meta import Json
 from elasticjob_kube.informer import Informer
 from elasticjob_kube.resources import ELASTIC_JOBS, PODS
 
 from elasticjob_client.cluster import Cluster
 from elasticjob_client.errors import ClientError, NoLogs, NoSuchObject
-from elasticjob_client.jobs import ENDED, get_job, read
+from elasticjob_client.jobs import get_job, read
 from elasticjob_client.logs import LogLine, LogOptions, follow_log, log_line, read_log
 from elasticjob_client.members import Choice, JobPod, Ranks, chosen_pods, job_pods, why_none
 from elasticjob_client.related import is_pod_of

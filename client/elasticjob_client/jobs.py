@@ -6,6 +6,7 @@ from typing import TypeVar
 
 import msgspec
 from elasticjob_api.elasticjob import ElasticJob
+from elasticjob_api.job_status import ENDED
 from elasticjob_api.meta import Json
 from elasticjob_kube.resources import ELASTIC_JOBS
 
@@ -13,8 +14,6 @@ from elasticjob_client.cluster import Cluster, ask
 from elasticjob_client.errors import ClientError, JobEnded, NoSuchObject
 
 T = TypeVar("T")
-ENDED = ("Succeeded", "Failed")
-"""The phases of a job that has ended."""
 
 
 def read(found: Json, as_type: type[T]) -> T:

@@ -16,12 +16,13 @@ from dataclasses import dataclass
 import grpc.aio
 from elasticjob_api import names
 from elasticjob_api.elasticjob import ElasticJob
+from elasticjob_api.job_status import ENDED
 from elasticjob_api.meta import Json
 from elasticjob_kube.resources import CONFIG_MAPS, SECRETS
 
 from elasticjob_client.cluster import Cluster, ask
 from elasticjob_client.errors import ClientError, MasterUnavailable, NoSuchObject
-from elasticjob_client.jobs import ENDED, get_job
+from elasticjob_client.jobs import get_job
 
 CALL_SECONDS = 5.0
 """How long a query waits for its answer."""

@@ -8,11 +8,12 @@ from dataclasses import dataclass
 
 from elasticjob_api import names
 from elasticjob_api.elasticjob import ElasticJob
+from elasticjob_api.job_status import ENDED
 from elasticjob_api.meta import Object, ObjectMeta
 
 from elasticjob_client.cluster import Cluster
 from elasticjob_client.errors import ClientError, WrongArgument
-from elasticjob_client.jobs import ENDED, read
+from elasticjob_client.jobs import read
 from elasticjob_client.related import pods_of
 
 MAX_RANKS = 100

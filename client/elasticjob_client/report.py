@@ -11,12 +11,13 @@ from typing import Any
 from elasticjob_api import names
 from elasticjob_api.answers import UnreadableAnswers, outcome, unpack
 from elasticjob_api.elasticjob import ElasticJob
+from elasticjob_api.job_status import ENDED
 from elasticjob_api.times import format_time
 from elasticjob_api.v1 import agent_pb2, job_pb2
 
 from elasticjob_client.cluster import Cluster
 from elasticjob_client.errors import ClientError, MasterUnavailable, MasterUnreachable, NoSuchObject
-from elasticjob_client.jobs import ENDED, end_of, get_job
+from elasticjob_client.jobs import end_of, get_job
 from elasticjob_client.master import viewers_config_map, wait_for_starting_master
 from elasticjob_client.master_queries import JobSnapshot, Master, open_master
 

@@ -11,6 +11,7 @@ from elasticjob_api import names
 from elasticjob_api.elasticjob import ElasticJob
 from elasticjob_api.indices import parse_indices
 from elasticjob_api.job_sizes import size_error, why_not_scaled
+from elasticjob_api.job_status import ENDED
 from elasticjob_api.meta import Json
 from elasticjob_api.pod_identity import member_of_name
 from elasticjob_api.scaleplan import FINISHED
@@ -18,7 +19,7 @@ from elasticjob_kube.resources import SCALE_INS, SCALE_OUTS, SCALE_PLANS, Resour
 
 from elasticjob_client.cluster import Cluster, ask
 from elasticjob_client.errors import ClientError, JobEnded, WrongArgument
-from elasticjob_client.jobs import ENDED, get_job
+from elasticjob_client.jobs import get_job
 from elasticjob_client.related import plans_of, requests_without_plan
 from elasticjob_client.waiting import wait_until
 

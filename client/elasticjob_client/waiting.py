@@ -13,13 +13,14 @@ from typing import TypeVar, get_args
 
 import msgspec
 from elasticjob_api.elasticjob import ElasticJob, Phase
+from elasticjob_api.job_status import ENDED
 from elasticjob_api.meta import Json
 from elasticjob_kube.errors import TryLater
 from elasticjob_kube.resources import ELASTIC_JOBS, Resource
 
 from elasticjob_client.cluster import Cluster, explained
 from elasticjob_client.errors import JobEnded, NoSuchObject, NotInTime, WrongArgument
-from elasticjob_client.jobs import ENDED, end_of, read
+from elasticjob_client.jobs import end_of, read
 
 T = TypeVar("T")
 _PHASES: tuple[Phase, ...] = get_args(Phase)

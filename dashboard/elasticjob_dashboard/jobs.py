@@ -9,6 +9,7 @@ from typing import Any
 import msgspec
 from elasticjob_api.elasticjob import ElasticJob, Progress
 from elasticjob_api.gpus import VISIBLE_DEVICES
+from elasticjob_api.job_status import ENDED
 from elasticjob_api.meta import Json
 from elasticjob_api.quantity import parse_quantity
 from elasticjob_api.scaleplan import FINISHED, ScalePlan
@@ -20,7 +21,6 @@ MOST_JOBS = 500
 """The number of rows of the page. A browser shows so many without delay."""
 _MOST_PLANS = 5
 _LONGEST_TEXT = 300
-_ENDED = ("Succeeded", "Failed")
 _NOT_YET = ("Pending", "Starting", "Retrying")
 _FRESH_SECONDS = 86_400.0
 """A job that failed longer ago no longer comes first."""
@@ -77,7 +77,7 @@ def jobs_sections(visible: VisibleJobs, now: float) -> Sections:
 
 def requested_gpus(job: ElasticJob) -> int:
     """Return the GPUs that the job's members request; 0 while it has none."""
-    if job.status.phase in (*_ENDED, "Suspended"):
+    if job.status.phase in (*ENDED, "Suspended"):
         return 0
     return sum(_gpus_of_role(job, role) for role in job.spec.replica_specs)
 
@@ -121,7 +121,7 @@ def _place(job: ElasticJob, now: float) -> tuple[int, str, str]:
         rank = 0
     elif phase in _NOT_YET:
         rank = 1
-    elif phase in _ENDED:
+    elif phase in ENDED:
         rank = 4
     else:
         rank = 3 if phase == "Suspended" else 2
@@ -142,7 +142,7 @@ def _needs_a_look(job: ElasticJob, now: float) -> bool:
 def _row(job: ElasticJob, plans: Sequence[ScalePlan], rights: Rights) -> Json:
     status = job.status
     progress = status.progress or Progress()
-    ended = status.phase in _ENDED
+    ended = status.phase in ENDED
     stands = ended or status.phase == "Suspended"
     return {
         "namespace": job.metadata.namespace,
@@ -167,7 +167,7 @@ def _why(job: ElasticJob) -> str:
     """Return what a reader should know of a job that does not just train."""
     status = job.status
     progress = status.progress or Progress()
-    if status.phase in (*_ENDED, *_NOT_YET, None):
+    if status.phase in (*ENDED, *_NOT_YET, None):
         return status.message
     parts = (
         f"stragglers: {', '.join(progress.stragglers)}" if progress.stragglers else "",
@@ -193,7 +193,7 @@ def _changes(job: ElasticJob, rights: Rights) -> Json:
     """Return which changes the page offers, and the bounds of a new size."""
     role = job.spec.autoscaling.role
     policy = job.spec.run_policy
-    takes = job.status.phase not in _ENDED and not policy.stop
+    takes = job.status.phase not in ENDED and not policy.stop
     spec = job.spec.replica_specs.get(role)
     offered = []
     if takes and rights.suspend:

@@ -18,6 +18,7 @@ from typing import Any
 
 from elasticjob_api import names
 from elasticjob_api.elasticjob import ElasticJob
+from elasticjob_api.job_status import ENDED
 from elasticjob_api.meta import Object, ObjectMeta
 from elasticjob_kube.errors import KubeError, NotFound
 from elasticjob_kube.informer import Informer
@@ -25,7 +26,6 @@ from elasticjob_kube.resources import CONFIG_MAPS, NETWORK_POLICIES, SECRETS, Re
 from elasticjob_kube.session import Kube
 
 from elasticjob_operator.cluster_watches import run_if_allowed
-from elasticjob_operator.core import job_status
 from elasticjob_operator.core.sharding import Scope
 from elasticjob_operator.ensure_infrastructure import POD_GROUPS, WATCHED
 from elasticjob_operator.infrastructure_record import ObjectVersion
@@ -161,7 +161,7 @@ class InfrastructureWatch:
 
 def _is_active(job: ElasticJob) -> bool:
     phase = job.status.phase
-    ended = phase in (None, "Suspended", "Retrying") or phase in job_status.FINISHED_PHASES
+    ended = phase in (None, "Suspended", "Retrying") or phase in ENDED
     return not ended and job.metadata.deletion_timestamp is None
 
 

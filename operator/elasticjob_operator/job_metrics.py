@@ -10,6 +10,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 
 from elasticjob_api.elasticjob import ElasticJob
+from elasticjob_api.job_status import ENDED
 from elasticjob_api.scaleplan import ScalePlan
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 
@@ -39,7 +40,7 @@ def job_metrics(stores: Iterable[Store]) -> Iterator[Metric]:
 
 def _order(job: ElasticJob) -> tuple[bool, str, str, str]:
     metadata = job.metadata
-    ended = job.status.phase in ("Succeeded", "Failed")
+    ended = job.status.phase in ENDED
     return (ended, str(metadata.creation_timestamp), metadata.namespace, metadata.name)
 
 

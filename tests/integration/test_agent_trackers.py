@@ -11,38 +11,16 @@ from pathlib import Path
 import pytest
 
 from tests.support.framework_python import installed_by
+from tests.support.local_run import TRAINING as COUNTING
 from tests.support.local_run import LocalRun, local_run
 from tests.support.wait import wait_until
 
 AGENT = "elasticjob_agent.main"
 READER = Path(__file__).parents[1] / "support" / "tracker_stores.py"
-TRAINING = """
-import os, time
-from pathlib import Path
-
-import elasticjob
-
-world = elasticjob.world()
-checkpointer = elasticjob.Checkpointer(os.environ["CHECKPOINTS"])
-step = int(Path(checkpointer.found, "step").read_text()) if checkpointer.found else 0
-print(f"round {world.round} size {world.size} from step {step}", flush=True)
-
-def save(folder):
-    if world.rank == 0:
-        Path(folder, "step").write_text(str(step))
-
-try:
-    while not Path(os.environ["END"]).exists():
-        time.sleep(0.02)
-        step += 1
-        metrics = {"loss": 1 / step, "round": world.round}
-        checkpointer.step(step, save, due=False, metrics=metrics)
-    checkpointer.finish(step, save)
-except SystemExit:
-    print(f"stopped after step {step}")
-    raise
-print(f"finished with step {step}")
-"""
+TRAINING = COUNTING.replace(
+    "checkpointer.step(step, save)",
+    "checkpointer.step(step, save, due=False, metrics=dict(loss=1 / step, round=world.round))",
+)
 """A program that saves its steps only when the world changes."""
 
 Values = dict[str, list[tuple[int, float]]]

@@ -29,6 +29,7 @@ from prometheus_client import CollectorRegistry, generate_latest
 
 from tests.support.master_process import Master
 from tests.support.monitoring import ALERTS, DASHBOARDS, panel_expressions
+from tests.support.served_app import served_app
 from tests.support.served_metrics import NAMESPACE, add_job, masters_text, training_master
 from tests.support.wait import until
 from tools.programs import find_prometheus
@@ -117,14 +118,8 @@ async def serving(text: str) -> AsyncIterator[int]:
 
     application = web.Application()
     application.router.add_get("/metrics", metrics)
-    runner = web.AppRunner(application, access_log=None)
-    await runner.setup()
-    try:
-        site = web.TCPSite(runner, "127.0.0.1", 0)
-        await site.start()
-        yield runner.addresses[0][1]
-    finally:
-        await runner.cleanup()
+    async with served_app(application) as port:
+        yield port
 
 
 def configuration(*, operator: int, master: int, job: int) -> str:

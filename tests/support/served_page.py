@@ -13,6 +13,8 @@ from elasticjob_dashboard.data import Sections, page_data, page_sections
 from elasticjob_dashboard.page import Page
 from elasticjob_dashboard.stream import Streams
 
+from tests.support.served_app import served_app
+
 HOUR = 3600.0
 
 
@@ -61,15 +63,12 @@ async def served_page(*, streams: int = 4) -> AsyncIterator[ServedPage]:
             web.get("/log", served.show_log),
         ]
     )
-    runner = web.AppRunner(app, shutdown_timeout=1)
-    await runner.setup()
-    await web.TCPSite(runner, "127.0.0.1", 0).start()
-    served.url = f"http://127.0.0.1:{runner.addresses[0][1]}/"
-    try:
-        yield served
-    finally:
-        served.streams.end()
-        await runner.cleanup()
+    async with served_app(app) as port:
+        served.url = f"http://127.0.0.1:{port}/"
+        try:
+            yield served
+        finally:
+            served.streams.end()
 
 
 def answers_of(*, text: str = "", members: int = 12) -> pb.StoredAnswers:

@@ -10,6 +10,7 @@ import dataclasses
 from collections.abc import Callable
 
 from elasticjob_api import names
+from elasticjob_api.job_status import ENDED
 from msgspec.structs import replace
 
 from elasticjob_operator.core import job_status
@@ -104,7 +105,7 @@ def _begin(observed: Observed, now: float, defaults: Defaults) -> Decision | Non
 
 
 def _clean_up(observed: Observed, now: float, defaults: Defaults) -> Decision | None:
-    has_ended = observed.job.status.phase in job_status.FINISHED_PHASES
+    has_ended = observed.job.status.phase in ENDED
     return clean_up_job(observed, now) if has_ended else None
 
 

@@ -6,9 +6,9 @@ from typing import Any
 
 import msgspec
 from elasticjob_api.elasticjob import ElasticJob
+from elasticjob_api.job_status import ENDED
 from elasticjob_api.pod_identity import member_of_name
 
-from elasticjob_operator.core.job_status import FINISHED_PHASES
 from elasticjob_operator.core.members.failure_history import failure_of
 from elasticjob_operator.core.members.failure_policy import last_words
 from elasticjob_operator.core.model.identity import controlling_job, restored
@@ -89,7 +89,7 @@ def job_record(before: ElasticJob | None, after: ElasticJob | None) -> Json | No
 
 
 def _ended(job: ElasticJob) -> bool:
-    return job.status.phase in (*FINISHED_PHASES, "Retrying")
+    return job.status.phase in (*ENDED, "Retrying")
 
 
 def _end(job: ElasticJob) -> tuple[str | None, int]:

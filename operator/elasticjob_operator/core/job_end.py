@@ -8,6 +8,7 @@ from elasticjob_api import names
 from elasticjob_api.elasticjob import ElasticJob, ElasticJobStatus, Phase
 from elasticjob_api.indices import format_indices, parse_indices
 from elasticjob_api.job_sizes import why_not_scaled
+from elasticjob_api.job_status import ENDED
 from elasticjob_api.times import parse_time
 from msgspec.structs import replace
 
@@ -114,7 +115,7 @@ def without_unused_templates(job: ElasticJob) -> ElasticJob:
     comes with the templates. A job that waits for quota keeps them for its Workload.
     """
     is_suspended = job.status.phase == "Suspended" and job.spec.run_policy.suspend
-    if not is_suspended and job.status.phase not in job_status.FINISHED_PHASES:
+    if not is_suspended and job.status.phase not in ENDED:
         return job
     roles = {
         role: replace(spec, template=_NO_TEMPLATE) for role, spec in job.spec.replica_specs.items()

@@ -17,6 +17,7 @@ from elasticjob_api.elasticjob import (
     ReplicaStatus,
 )
 from elasticjob_api.indices import IndexSet, format_indices, is_index, parse_indices
+from elasticjob_api.job_status import ENDED
 from elasticjob_api.times import format_time
 from msgspec.structs import replace
 
@@ -35,7 +36,6 @@ from elasticjob_operator.core.members.terminations import permanently_failed
 from elasticjob_operator.core.model.observed import Observed
 from elasticjob_operator.core.scaling.member_selection import with_size
 
-FINISHED_PHASES: tuple[Phase, ...] = ("Succeeded", "Failed")
 _RUNNING = "Running"
 _SUSPENDED = "Suspended"
 _ACTIVE = (_RUNNING, "Scaling", "MasterReady", *CONDITION_TYPES)
@@ -140,7 +140,7 @@ def with_counts(observed: Observed, status: ElasticJobStatus) -> ElasticJobStatu
         status,
         replica_statuses=replicas,
         selector=_selector(job),
-        workers=f"{printed.ready}/{printed.desired}" if status.phase not in FINISHED_PHASES else "",
+        workers=f"{printed.ready}/{printed.desired}" if status.phase not in ENDED else "",
         restarts=max(min(restarts, job.spec.run_policy.backoff_limit), 0),
         uncounted_restarts=sum(replica.uncounted_restarts for replica in replicas.values()),
     )

@@ -14,6 +14,7 @@ from elasticjob_dashboard import stream
 from elasticjob_dashboard.data import Sections, sections_of
 from elasticjob_dashboard.stream import Streams, changes
 
+from tests.support.served_app import served_app
 from tests.support.wait import until
 
 
@@ -38,15 +39,12 @@ async def served(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Served]:
     made = Served()
     app = web.Application()
     app.router.add_get("/stream", made.answer)
-    runner = web.AppRunner(app, shutdown_timeout=1)
-    await runner.setup()
-    await web.TCPSite(runner, "127.0.0.1", 0).start()
-    made.url = f"http://127.0.0.1:{runner.addresses[0][1]}/stream"
-    try:
-        yield made
-    finally:
-        made.streams.end()
-        await runner.cleanup()
+    async with served_app(app) as port:
+        made.url = f"http://127.0.0.1:{port}/stream"
+        try:
+            yield made
+        finally:
+            made.streams.end()
 
 
 async def line(answer: aiohttp.ClientResponse) -> Any:

@@ -13,6 +13,7 @@ from collections.abc import Iterable
 
 from elasticjob_api import names
 from elasticjob_api.elasticjob import ElasticJob, ElasticJobStatus, FormerRoles, ReplicaStatus
+from elasticjob_api.job_status import ENDED
 from elasticjob_api.limits import MAX_ROLE_STATUSES
 from elasticjob_api.pod_identity import member_of_name
 from msgspec.structs import replace
@@ -31,7 +32,7 @@ def store_changed_roles(observed: Observed) -> list[PatchJobStatus]:
     Empty if the status has them already. Everything else is decided by the stored roles.
     """
     job = observed.job
-    if job.status.phase in (None, "Succeeded", "Failed"):
+    if job.status.phase in (None, *ENDED):
         return []
     return patches.job_status(job, _status_with_roles(observed))
 

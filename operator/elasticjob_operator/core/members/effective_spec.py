@@ -16,6 +16,7 @@ from collections.abc import Set
 
 from elasticjob_api import names
 from elasticjob_api.elasticjob import ElasticJob, ReplicaSpec
+from elasticjob_api.job_status import ENDED
 from elasticjob_api.scaleplan import FINISHED, ScalePlan
 from msgspec.structs import replace
 
@@ -50,7 +51,7 @@ def with_sizes(observed: Observed) -> Observed:
 
 def fill_in_sizes(observed: Observed) -> list[WriteBackReplicas]:
     """Return the writes of `replicas` for the roles of which it is unset in the stored spec."""
-    if observed.job.status.phase in ("Succeeded", "Failed"):
+    if observed.job.status.phase in ENDED:
         return []
     stored = observed.job.status.replica_statuses
     return [
