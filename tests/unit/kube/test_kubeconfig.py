@@ -5,10 +5,10 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-import pytest
 import yaml
 from elasticjob_operator.certificates import new_job_secrets
 
@@ -16,12 +16,14 @@ SCRIPT = """
 import asyncio, json, sys
 from pathlib import Path
 from elasticjob_kube.kubeconfig import access, namespace
-path = Path(sys.argv[1])
-found = asyncio.run(access(path, None))
-header = asyncio.run(found.authorization())
+answers = []
+for path in map(Path, sys.argv[1:]):
+    found = asyncio.run(access(path, None))
+    header = asyncio.run(found.authorization())
+    authorities = len(found.context.get_ca_certs())
+    answers.append([found.host, header, found.proxy, authorities, namespace(path, None)])
 loaded = [name for name in sys.modules if name.startswith("kubernetes")]
-authorities = len(found.context.get_ca_certs())
-print(json.dumps([found.host, header, found.proxy, authorities, namespace(path, None), loaded]))
+print(json.dumps([answers, loaded]))
 from kubernetes.aio.client import CoreV1Api
 """
 ANOTHER_THREAD = """
@@ -49,29 +51,23 @@ USERS: tuple[tuple[dict[str, Any], str | None], ...] = (
 )
 
 
-def read(path: Path, first: str) -> list[Any]:
-    """Read a kubeconfig in a new process, and return what it found."""
-    command = [sys.executable, "-c", first + SCRIPT, str(path)]
+def read(paths: Iterable[Path], first: str) -> tuple[list[Any], list[str]]:
+    """Read kubeconfigs in a new process; return what it found, and the client's loaded modules."""
+    command = [sys.executable, "-c", first + SCRIPT, *map(str, paths)]
     done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
     assert done.returncode == 0, done.stderr
-    found: list[Any] = json.loads(done.stdout)
-    return found
+    answers, loaded = json.loads(done.stdout)
+    return answers, loaded
 
 
-@pytest.mark.parametrize(("user", "header"), USERS, ids=lambda each: str(each)[:20])
-def test_every_kind_of_user_is_read_without_the_classes_of_all_apis(
-    tmp_path: Path, user: dict[str, Any], header: str | None
-) -> None:
-    for name, data in new_job_secrets("job", "ns").items():
-        (tmp_path / name).write_bytes(data)
-    (tmp_path / "token").write_text("of-a-file")
+def write(path: Path, user: dict[str, Any]) -> Path:
+    """Write the kubeconfig of a user beside the files that it names."""
     cluster = {
         "server": "https://10.0.0.1:6443",
         "certificate-authority": "ca.crt",
         "proxy-url": "http://proxy:1",
     }
     context = {"cluster": "c", "user": "u", "namespace": "team"}
-    path = tmp_path / "kubeconfig"
     config = {
         "current-context": "here",
         "contexts": [{"name": "here", "context": context}],
@@ -79,11 +75,21 @@ def test_every_kind_of_user_is_read_without_the_classes_of_all_apis(
         "users": [{"name": "u", "user": user}],
     }
     path.write_text(yaml.safe_dump(config))
+    return path
 
-    *found, loaded = read(path, "")
-    assert found == ["https://10.0.0.1:6443", header, "http://proxy:1", 1, "team"]
+
+def test_every_kind_of_user_is_read_without_the_classes_of_all_apis(tmp_path: Path) -> None:
+    for name, data in new_job_secrets("job", "ns").items():
+        (tmp_path / name).write_bytes(data)
+    (tmp_path / "token").write_text("of-a-file")
+    paths = [write(tmp_path / str(number), user) for number, (user, _) in enumerate(USERS)]
+
+    found, loaded = read(paths, "")
+    assert found == [
+        ["https://10.0.0.1:6443", header, "http://proxy:1", 1, "team"] for _, header in USERS
+    ]
     assert loaded == []
 
-    *with_all, loaded = read(path, ANOTHER_THREAD)
+    with_all, loaded = read(paths, ANOTHER_THREAD)
     assert with_all == found, "another thread may import the client meanwhile"
     assert "kubernetes.aio.client" in loaded
