@@ -6,7 +6,7 @@ BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
 .PHONY: docs demo test unit integration e2e thorough simulate fuzz chaos mutations nightly bench lint generate check-generated lock clean \
-	install uninstall deploy undeploy
+	install uninstall deploy undeploy release
 
 demo: $(READY)
 	@$(BIN)/elasticjob dev demo $(if $(KEEP),--keep)
@@ -94,12 +94,13 @@ check-generated: $(READY)
 	$(BIN)/python -m tools.render_deploy --check
 
 # These install on the current cluster of kubectl (docs/install.md). MODE=namespaced: for the jobs of NAMESPACE only.
-IMG ?= elasticjob-operator:0.1.0
-MASTER_IMG ?= elasticjob-master:0.1.0
+PRESENT := $(shell sed -n 's/^version = "\(.*\)"/\1/p' pyproject.toml)
+IMG ?= elasticjob-operator:$(PRESENT)
+MASTER_IMG ?= elasticjob-master:$(PRESENT)
 NAMESPACE ?= elasticjob-system
 MODE ?= base
-MANIFESTS = kubectl kustomize deploy/$(MODE) | sed -e 's|elasticjob-operator:0\.1\.0|$(IMG)|' \
-	-e 's|elasticjob-master:0\.1\.0|$(MASTER_IMG)|' -e 's|elasticjob-system|$(NAMESPACE)|'
+MANIFESTS = kubectl kustomize deploy/$(MODE) | sed -e 's|elasticjob-operator:$(PRESENT)|$(IMG)|' \
+	-e 's|elasticjob-master:$(PRESENT)|$(MASTER_IMG)|' -e 's|elasticjob-system|$(NAMESPACE)|'
 
 install:
 	kubectl apply --server-side --force-conflicts -f crds/ -f policies/
@@ -124,11 +125,17 @@ LOCK = $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generat
 lock: $(READY)
 	$(LOCK) pyproject.toml --extra dev -o locks/dev.txt
 	$(LOCK) --group build -o locks/build.txt
+	$(LOCK) --group release -c locks/dev.txt -o locks/release.txt
 	$(LOCK) pyproject.toml --extra master -c locks/dev.txt -o locks/master.txt
 	$(LOCK) pyproject.toml --extra examples -c locks/dev.txt -o locks/examples.txt
 	@# The operator does not need the agent's dependencies, which a plain install includes.
 	$(LOCK) pyproject.toml --extra operator -c locks/dev.txt -o locks/operator.txt \
 		$(addprefix --no-emit-package ,grpcio protobuf psutil)
+
+# The files of a release, in dist/VERSION (CONTRIBUTING.md).
+release: $(READY)
+	$(BIN)/python -m tools.release "$(VERSION)" $(if $(URL),--url=$(URL)) $(if $(REGISTRY),--registry=$(REGISTRY)) \
+		$(if $(IMAGES),--images=$(IMAGES))
 
 INSTALL = $(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes
 

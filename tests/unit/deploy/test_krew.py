@@ -20,7 +20,7 @@ def test_the_manifest_has_this_version_and_names_existing_files() -> None:
     assert len(manifest["spec"]["shortDescription"]) <= 50
     for platform in manifest["spec"]["platforms"]:
         (copied,) = platform["files"]
-        program = REPOSITORY / copied["from"].removeprefix("*/")
+        program = REPOSITORY / "deploy" / "krew" / copied["from"]
         assert program.name == platform["bin"]
         assert os.access(program, os.X_OK)
 

@@ -4,26 +4,54 @@ from __future__ import annotations
 
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 from zipfile import ZipFile
 
+import pytest
 from elasticjob_cli.dev_operator import check_source, own_definitions
 
 from tests.conftest import REPOSITORY
 
+HATCH = tomllib.loads((REPOSITORY / "pyproject.toml").read_text())["tool"]["hatch"]["build"]
+PACKAGES = [REPOSITORY / each for each in HATCH["targets"]["wheel"]["packages"]]
+
+
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory: pytest.TempPathFactory) -> ZipFile:
+    """Build the source distribution, and from it the wheel."""
+    dist = tmp_path_factory.mktemp("dist")
+    command = [sys.executable, "-m", "uv", "build", "--no-build-isolation", "--offline"]
+    command += ["--python", sys.executable, "--out-dir", str(dist), str(REPOSITORY)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=120)
+    assert done.returncode == 0, done.stderr
+    [path] = dist.glob("*.whl")
+    return ZipFile(path)
+
+
+def test_the_wheel_of_the_source_distribution_has_every_file_of_the_packages(
+    wheel: ZipFile,
+) -> None:
+    of_the_packages = {
+        str(path.relative_to(package.parent))
+        for package in PACKAGES
+        for path in package.rglob("*")
+        if path.is_file() and path.parent.name != "__pycache__"
+    }
+    names = set(wheel.namelist())
+    assert of_the_packages - names == set()
+    assert {f"{package.name}/py.typed" for package in PACKAGES} - names == set()
+
 
 def test_the_wheel_has_the_definitions_and_policies_for_a_cluster_with_an_operator(
-    tmp_path: Path,
+    wheel: ZipFile, tmp_path: Path
 ) -> None:
-    command = [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(tmp_path)]
-    subprocess.run(command, cwd=REPOSITORY, check=True, capture_output=True, timeout=120)
-    [wheel] = tmp_path.glob("*.whl")
-    names = set(ZipFile(wheel).namelist())
+    names = set(wheel.namelist())
     for folder in ("crds", "policies"):
         files = {each.name for each in (REPOSITORY / folder).glob("*.yaml")}
         assert {f"elasticjob_cli/definitions/{folder}/{name}" for name in files} <= names
-    ZipFile(wheel).extractall(tmp_path / "installed")
-    check_source(tmp_path / "installed" / "elasticjob_cli" / "definitions")
+    wheel.extractall(tmp_path)
+    check_source(tmp_path / "elasticjob_cli" / "definitions")
 
 
 def test_a_checkout_has_its_own_definitions() -> None:
