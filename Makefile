@@ -93,7 +93,8 @@ check-generated: $(READY)
 	$(BIN)/python -m tools.generate --check
 	$(BIN)/python -m tools.render_deploy --check
 
-# These install on the current cluster of kubectl (docs/install.md). MODE=namespaced: for the jobs of NAMESPACE only.
+# These install on the current cluster of kubectl (docs/install.md). MODE=namespaced: for the jobs of NAMESPACE only;
+# MODE=admission: with the admission webhook.
 PRESENT := $(shell sed -n 's/^version = "\(.*\)"/\1/p' pyproject.toml)
 IMG ?= elasticjob-operator:$(PRESENT)
 MASTER_IMG ?= elasticjob-master:$(PRESENT)
@@ -101,6 +102,10 @@ NAMESPACE ?= elasticjob-system
 MODE ?= base
 MANIFESTS = kubectl kustomize deploy/$(MODE) | sed -e 's|elasticjob-operator:$(PRESENT)|$(IMG)|' \
 	-e 's|elasticjob-master:$(PRESENT)|$(MASTER_IMG)|' -e 's|elasticjob-system|$(NAMESPACE)|'
+
+# Whatever MODE it was installed with. An operator for one namespace may have none, and not remove one.
+WITHOUT_WEBHOOK = $(if $(filter namespaced,$(MODE)),,kubectl delete --ignore-not-found \
+	validatingwebhookconfiguration/elasticjob-operator)
 
 install:
 	kubectl apply --server-side --force-conflicts -f crds/ -f policies/
@@ -110,12 +115,14 @@ uninstall:
 
 deploy:
 	set -o pipefail; $(MANIFESTS) | kubectl apply --server-side --force-conflicts -f -
+	$(if $(filter base,$(MODE)),$(WITHOUT_WEBHOOK))
 	kubectl --namespace $(NAMESPACE) rollout status deployment/elasticjob-operator --timeout=180s || \
 		{ kubectl --namespace $(NAMESPACE) describe pods; \
 		kubectl --namespace $(NAMESPACE) logs --selector app.kubernetes.io/name=elasticjob-operator --tail=20; exit 1; }
 
 undeploy:
 	set -o pipefail; $(MANIFESTS) | kubectl delete --ignore-not-found -f -
+	$(WITHOUT_WEBHOOK)
 
 # Pins the packages of a checkout and of the images, with hashes. A pin changes only when pyproject.toml requires it, or
 # with UPGRADE=--upgrade.

@@ -11,6 +11,7 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import yaml
 
@@ -48,19 +49,23 @@ def _files(helm: Path) -> dict[Path, str]:
     """Return the text of each generated file."""
     rendered = {mode: render(helm, *values) for mode, values in MODES.items()}
     files = {DEPLOY / mode / "operator.yaml": _text(rendered[mode]) for mode in MODES}
-    # The rights that kueue=true adds. The patch in deploy/kueue adds the operator's argument.
-    with_kueue = render(helm, *MODES["base"], "kueue=true")
-    added = [each for each in with_kueue if each not in rendered["base"]]
-    rights = [each for each in added if each["kind"] != "Deployment"]
-    files[DEPLOY / "kueue" / "rights.yaml"] = _text(rights)
+    # What these values add. The patches in deploy/kueue and deploy/admission change the others.
+    for value, file in (
+        ("kueue", "kueue/rights.yaml"),
+        ("admission.enabled", "admission/webhook.yaml"),
+    ):
+        more = render(helm, *MODES["base"], f"{value}=true")
+        present = {(each["kind"], each["metadata"]["name"]) for each in rendered["base"]}
+        added = [each for each in more if (each["kind"], each["metadata"]["name"]) not in present]
+        files[DEPLOY / file] = _text(added)
     return files
 
 
-def _text(manifests: list[dict[str, object]]) -> str:
+def _text(manifests: list[dict[str, Any]]) -> str:
     return HEADER + yaml.safe_dump_all(manifests, sort_keys=False, width=1_000_000)
 
 
-def render(helm: Path, *values: str) -> list[dict[str, object]]:
+def render(helm: Path, *values: str) -> list[dict[str, Any]]:
     """Return the chart's manifests with these values, in the order in which they are applied."""
     command = [str(helm), "template", "elasticjob", str(CHART), "--namespace", NAMESPACE]
     command += ["--kube-version", OLDEST_KUBERNETES]

@@ -84,6 +84,12 @@ ADMISSION_POLICY_BINDINGS = Resource(
     "ValidatingAdmissionPolicyBinding",
     namespaced=False,
 )
+WEBHOOKS = Resource(
+    *_ADMISSION,
+    "validatingwebhookconfigurations",
+    "ValidatingWebhookConfiguration",
+    namespaced=False,
+)
 CRDS = Resource(
     "apiextensions.k8s.io",
     "v1",

@@ -1,4 +1,4 @@
-"""Makes the secrets of a job: a token, and TLS certificates of an authority of its own."""
+"""Makes the secrets of a job, and of the webhook: a token, and certificates of an own authority."""
 
 from __future__ import annotations
 
@@ -13,13 +13,24 @@ VALID = datetime.timedelta(days=3650)
 _TOKEN_BYTES = 32
 
 
+def new_admission_secrets(service: str, namespace: str) -> dict[str, bytes]:
+    """Return new contents of the admission webhook's Secret: a token, and a certificate in PEM."""
+    authority = _authority(f"elasticjob {service}")
+    hosts = (f"{service}.{namespace}.svc", "localhost", "127.0.0.1")
+    server = x509.issue(
+        authority, x509.subject(service), valid=VALID, purposes=(x509.SERVER,), hosts=hosts
+    )
+    return {
+        names.SECRET_TOKEN: secrets.token_urlsafe(_TOKEN_BYTES).encode(),
+        names.SECRET_CA: authority.certificate_pem,
+        names.SECRET_CERT: server.certificate_pem,
+        names.SECRET_KEY: server.key_pem,
+    }
+
+
 def new_job_secrets(job: str, namespace: str) -> dict[str, bytes]:
     """Return new contents of a job's Secret: a token, and certificates and keys in PEM."""
-    authority = x509.new_authority(
-        x509.subject(f"elasticjob {namespace}/{job}"[:64]),
-        valid=VALID,
-        usage=x509.key_usage(key_cert_sign=True),
-    )
+    authority = _authority(f"elasticjob {namespace}/{job}")
     service = names.master_service(job)
     server = x509.issue(
         authority,
@@ -47,3 +58,8 @@ def new_job_secrets(job: str, namespace: str) -> dict[str, bytes]:
         names.SECRET_KEY: server.key_pem,
         names.SECRET_PEER: peer.certificate_pem + peer.key_pem,
     }
+
+
+def _authority(name: str) -> x509.KeyPair:
+    usage = x509.key_usage(key_cert_sign=True)
+    return x509.new_authority(x509.subject(name[:64]), valid=VALID, usage=usage)

@@ -32,6 +32,8 @@ class Config:
         agent_image: image of the init container that installs the agent, for jobs that set none.
         kueue: whether jobs with Kueue's queue label wait for quota of that queue.
         ended_log: whether each ended pod and job gets a line of JSON on the standard output.
+        admission_port: port of the admission webhook; 0 for none.
+        admission_configuration: the webhook's configuration in the cluster.
         identity: the holder of the Lease and the reporter of Events. It is unique to the pod, or
             outside of a pod to the process. So a container that restarts in its pod leads again at
             once: its earlier process has certainly ended.
@@ -49,6 +51,8 @@ class Config:
     log_format: LogFormat
     ended_log: bool
     kueue: bool
+    admission_port: int
+    admission_configuration: str
     identity: str
 
     @property
@@ -117,6 +121,18 @@ def parse(arguments: Sequence[str] | None = None) -> Config:
     parser.add_argument(
         "--kueue", action="store_true", help="let jobs with Kueue's queue label wait for quota"
     )
+    parser.add_argument(
+        "--admission-port",
+        type=int,
+        default=0,
+        help="port of the admission webhook, which refuses at kubectl apply (default: none)",
+    )
+    parser.add_argument(
+        "--admission-configuration",
+        default=names.OPERATOR,
+        help="ValidatingWebhookConfiguration that gets the webhook's certificate "
+        "(default: %(default)s)",
+    )
     chosen = parser.parse_args(arguments)
     if chosen.namespace and chosen.shards > 1:
         parser.error(
@@ -136,6 +152,8 @@ def parse(arguments: Sequence[str] | None = None) -> Config:
         log_format=chosen.log_format,
         ended_log=chosen.ended_log,
         kueue=chosen.kueue,
+        admission_port=chosen.admission_port,
+        admission_configuration=chosen.admission_configuration,
         identity=f"{socket.gethostname()}_{os.environ.get('POD_UID') or uuid.uuid4()}",
     )
 

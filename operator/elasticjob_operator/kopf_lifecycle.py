@@ -4,7 +4,8 @@ kopf watches nothing here. Its watches decode with Python's json, whose depth is
 stack: one deeply nested object of one user would end the operator, and each of its restarts. They
 do not report deletions that happen while they are broken, either. Its handlers keep their progress
 in annotations of users' objects, while an idle operator must write nothing (docs/guarantees.md). So
-the watches, the work queue, the retries, the leader election and the events are our own.
+the watches, the work queue, the retries, the leader election, the events and the admission webhook
+are our own.
 """
 
 from __future__ import annotations

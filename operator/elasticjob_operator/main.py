@@ -18,6 +18,7 @@ from elasticjob_kube.connection import log_broken_connections_briefly
 from elasticjob_kube.errors import NoAccess
 from elasticjob_kube.session import connect
 
+from elasticjob_operator.admission_server import serve_admission
 from elasticjob_operator.config import Config, parse
 from elasticjob_operator.custom_watches import wait_for_crds
 from elasticjob_operator.http_server import OperatorState, serve_http
@@ -68,9 +69,16 @@ async def _run(config: Config) -> None:
             # No Lease waits for the answer about another one.
             connections=1 if config.shards == 1 else 1 + config.shards,
         ) as lease_kube,
+        # Questions of the webhook must not wait behind the work, and the work not behind them.
+        connect(
+            user_agent=names.OPERATOR, kubeconfig=config.kubeconfig, connections=8
+        ) as admission_kube,
     ):
         state = OperatorState(kube, config.shards)
-        async with serve_http(state, config.http_port):
+        async with (
+            serve_http(state, config.http_port),
+            serve_admission(admission_kube, config),
+        ):
             await wait_for_crds(kube, config.namespace)
             state.ready = True
             await _lead(Shards(kube, lease_kube, config, state), config)

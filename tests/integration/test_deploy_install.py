@@ -197,24 +197,30 @@ def test_a_wrong_value_is_rejected_by_name(tools: Tools, value: str, message: st
     assert message in str(refusal.value)
 
 
-def test_kustomize_and_helm_enable_kueue_in_the_same_way(tools: Tools, tmp_path: Path) -> None:
-    parts = {
-        kind: [os.path.relpath(DEPLOY / name, tmp_path)]
-        for kind, name in (("resources", "base"), ("components", "kueue"))
-    }
+@pytest.mark.parametrize(
+    ("value", "folders", "argument"),
+    [
+        ("kueue", {"resources": "base", "components": "kueue"}, "--kueue"),
+        ("admission.enabled", {"resources": "admission"}, "--admission-port=9443"),
+    ],
+)
+def test_kustomize_and_helm_enable_a_choice_in_the_same_way(
+    tools: Tools, tmp_path: Path, value: str, folders: dict[str, str], argument: str
+) -> None:
+    parts = {kind: [os.path.relpath(DEPLOY / name, tmp_path)] for kind, name in folders.items()}
     (tmp_path / "kustomization.yaml").write_text(yaml.safe_dump(parts))
     built = _by_name(yaml.safe_load_all(tools.kubectl("kustomize", str(tmp_path))))
-    values = ("namespace.create=true", "crds.keep=false", "kueue=true")
+    values = ("namespace.create=true", "crds.keep=false", f"{value}=true")
     helm = ("template", "elasticjob", str(CHART), "--namespace", SYSTEM, "--kube-version", "1.36.0")
     text = tools.helm(*helm, "--set", ",".join(values))
     rendered = _by_name(yaml.safe_load_all(text))
     assert built.keys() == rendered.keys()
-    for key in (key for key in built if "kueue" in key[1]):
+    for key in (key for key in built if key[0] != "CustomResourceDefinition"):
         assert built[key] == rendered[key]
     for found in (built, rendered):
         deployment = found["Deployment", "elasticjob-operator"]
         (container,) = deployment["spec"]["template"]["spec"]["containers"]
-        assert container["args"][-1] == "--kueue"
+        assert container["args"][-1] == argument
 
 
 def test_each_shard_has_a_lease_that_the_operator_may_use(tools: Tools) -> None:

@@ -6,21 +6,41 @@ import asyncio
 import json
 import subprocess
 from collections.abc import Awaitable, Callable, Iterator
+from functools import partial
 from pathlib import Path
 
 import pytest
 from elasticjob_kube.errors import Refused
-from elasticjob_kube.resources import ELASTIC_JOBS, NAMESPACES, NODES, PODS, SCALE_PLANS, Resource
+from elasticjob_kube.resources import (
+    ELASTIC_JOBS,
+    NAMESPACES,
+    NODES,
+    PODS,
+    SCALE_PLANS,
+    WEBHOOKS,
+    Resource,
+)
 from elasticjob_kube.session import Kube, connect
 from elasticjob_localcluster.cluster import Cluster
 
+from tests.support import admission
 from tests.support.bad_input import CASES, FINISHED, RUNNING, SUSPENDED, Bad
 from tests.support.fake_kubelet import end, kubelet
-from tests.support.operator_process import OPERATOR, Json, create, job, phase, workers
+from tests.support.operator_process import (
+    OPERATOR,
+    Json,
+    create,
+    job,
+    manifest,
+    phase,
+    workers,
+)
 from tests.support.wait import until
 
 DOCUMENT = Path(__file__).parents[2] / "docs" / "bad-input.md"
 HOLD = "elasticjob-tests/hold"
+JUDGED = {"elasticjob-tests/judged": "yes"}
+DENIED = 'admission webhook "admission.elasticjob.dev" denied the request: '
 
 
 @pytest.fixture(scope="module")
@@ -35,11 +55,13 @@ def prepared_namespace(cluster: Cluster, tmp_path_factory: pytest.TempPathFactor
         "--namespace",
         namespace,
     ]
-    command += ["--master-image", "master:1"]
+    port = admission.free_port()
+    command += ["--master-image", "master:1", *admission.arguments(namespace, port)]
     asyncio.run(_with_kube(cluster, _make_namespace, namespace))
     with log.open("wb") as output:
         operator = subprocess.Popen(command, stdout=output, stderr=output)
     try:
+        asyncio.run(_with_kube(cluster, partial(_configure, port), namespace))
         asyncio.run(_with_kube(cluster, _prepare, namespace))
         yield namespace
     finally:
@@ -82,7 +104,8 @@ def test_the_document_has_exactly_one_row_for_every_bad_input() -> None:
 
 
 async def _request(kube: Kube, namespace: str, bad: Bad) -> tuple[str, str]:
-    """Create a request; return its outcome and the reason."""
+    """Create a request; return its outcome and the reason, which the webhook has told before."""
+    told = await _told_at_the_door(kube, namespace, bad)
     try:
         await create(kube, namespace, bad.resource, "bad", **bad.spec)
     except Refused as refusal:
@@ -96,8 +119,18 @@ async def _request(kube: Kube, namespace: str, bad: Bad) -> tuple[str, str]:
         "Cancelled",
     )
     status = await phase(kube, namespace, bad.resource, "bad", *ends)
+    assert told == f"{DENIED}{status['message']}"
     await kube.delete(bad.resource, namespace, "bad")
     return status["phase"], status["message"]
+
+
+async def _told_at_the_door(kube: Kube, namespace: str, bad: Bad) -> str:
+    """Return why the API server refuses a request that the webhook is asked about."""
+    body = manifest(bad.resource, "bad", **bad.spec)
+    body["metadata"]["labels"] = JUDGED
+    with pytest.raises(Refused) as refusal:
+        await kube.create(bad.resource, namespace, body)
+    return refusal.value.message
 
 
 async def _edit(kube: Kube, namespace: str, bad: Bad) -> tuple[str, str]:
@@ -165,6 +198,13 @@ async def _make_namespace(kube: Kube, namespace: str) -> None:
     await kube.create(NAMESPACES, None, {"metadata": {"name": namespace}})
 
 
+async def _configure(port: int, kube: Kube, namespace: str) -> None:
+    """Let the webhook judge labelled objects only; the others must reach the operator."""
+    configuration = admission.configuration(namespace, port, namespace, JUDGED)
+    await kube.create(WEBHOOKS, None, configuration)
+    await admission.configured(kube, namespace)
+
+
 async def _prepare(kube: Kube, namespace: str) -> None:
     train = job(RUNNING, replicas=4, autoscaling={"resourceLimits": {"cpu": "500m", "rdma/hca": 4}})
     train["spec"]["replicaSpecs"]["worker"]["minReplicas"] = 2
@@ -210,6 +250,7 @@ async def _prepare(kube: Kube, namespace: str) -> None:
 async def _tear_down(kube: Kube, namespace: str) -> None:
     await kube.patch(PODS, namespace, "train-worker-1", {"metadata": {"finalizers": None}})
     await kube.delete(NODES, None, namespace)
+    await kube.delete(WEBHOOKS, None, namespace)
     await kube.delete(NAMESPACES, None, namespace)
 
 

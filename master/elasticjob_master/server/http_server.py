@@ -5,9 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import ssl
-import tempfile
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 from aiohttp import web
@@ -17,6 +15,7 @@ from elasticjob_api import names
 from elasticjob_dashboard.data import Sections, page_data, page_sections
 from elasticjob_dashboard.page import Page
 from elasticjob_dashboard.stream import Streams
+from elasticjob_kube import x509
 from yarl import URL
 
 from elasticjob_master.config import Config, Tls
@@ -226,13 +225,5 @@ def _is_our_error(record: logging.LogRecord) -> bool:
 
 def _context(tls: Tls) -> ssl.SSLContext:
     context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
-    # The ssl module reads keys from files only. /dev/shm is in memory, and the pod's root file
-    # system is read-only.
-    with tempfile.TemporaryDirectory(dir="/dev/shm") as folder:
-        certificate = Path(folder, "tls.crt")
-        key = Path(folder, "tls.key")
-        certificate.write_bytes(tls.certificate)
-        key.touch(mode=0o600)
-        key.write_bytes(tls.key)
-        context.load_cert_chain(certificate, key)
+    x509.load_identity(context, tls.certificate, tls.key)
     return context

@@ -37,6 +37,7 @@ class LocalOperator:
 
     cluster: TargetCluster
     namespace: str
+    arguments: tuple[str, ...] = ()
     process: subprocess.Popen[bytes] | None = None
     log: Path = field(default_factory=lambda: Path(tempfile.mkstemp(suffix=".log")[1]))
 
@@ -46,7 +47,7 @@ class LocalOperator:
         environ = {**os.environ, "KUBECONFIG": str(self.cluster.kubeconfig)}
         with self.log.open("ab") as log:
             self.process = subprocess.Popen(
-                [*command, "--master-image", images.MASTER],
+                [*command, "--master-image", images.MASTER, *self.arguments],
                 env=environ,
                 stdout=log,
                 stderr=subprocess.STDOUT,
@@ -102,7 +103,7 @@ class DeployedOperator:
 
 
 @contextmanager
-def run_operator(cluster: TargetCluster, namespace: str) -> Iterator[Operator]:
+def run_operator(cluster: TargetCluster, namespace: str, *arguments: str) -> Iterator[Operator]:
     """Run an operator for a namespace; print its log at the end."""
     if cluster.deployed:
         deployed = DeployedOperator(cluster)
@@ -112,7 +113,7 @@ def run_operator(cluster: TargetCluster, namespace: str) -> Iterator[Operator]:
         finally:
             print(f"--- log of the deployed operator ---\n{deployed.log(began)}")
         return
-    own = LocalOperator(cluster, namespace)
+    own = LocalOperator(cluster, namespace, arguments)
     own.start()
     try:
         yield own

@@ -79,11 +79,14 @@ class Sandbox:
 
 
 @asynccontextmanager
-async def new_sandbox(cluster: TargetCluster) -> AsyncIterator[Sandbox]:
-    """Create a namespace with an operator; remove both at the end."""
+async def new_sandbox(cluster: TargetCluster, *arguments: str) -> AsyncIterator[Sandbox]:
+    """Create a namespace with an operator; remove both at the end.
+
+    The arguments are for an operator that is a local process.
+    """
     namespace = f"e2e-{uuid.uuid4().hex[:8]}"
     async with connect(user_agent="elasticjob-tests", kubeconfig=cluster.kubeconfig) as kube:
-        with run_operator(cluster, namespace) as operator:
+        with run_operator(cluster, namespace, *arguments) as operator:
             sandbox = Sandbox(cluster, kube, namespace, operator)
             sandbox.kubectl("create", "namespace", namespace)
             await wait_for_defaults(kube, namespace)

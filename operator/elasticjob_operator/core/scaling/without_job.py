@@ -16,6 +16,11 @@ from elasticjob_operator.core.model.actions import DeletePlan, DeleteScaler, Pat
 from elasticjob_operator.core.scaling import request_status
 
 
+def no_job(name: str, namespace: str) -> str:
+    """Return why a plan or request is refused that names a job which does not exist."""
+    return f"spec.jobName: there is no ElasticJob {name!r} in namespace {namespace!r}"
+
+
 def end_without_job(
     name: str, namespace: str, requests: Sequence[ScalePlan | ScaleIn | ScaleOut], now: float
 ) -> tuple[list[PatchStatus | DeletePlan | DeleteScaler], float | None]:
@@ -28,7 +33,7 @@ def end_without_job(
         The actions, and the seconds after which the next deletion is due.
     """
     present = [item for item in requests if item.metadata.deletion_timestamp is None]
-    message = f"spec.jobName: there is no ElasticJob {name!r} in namespace {namespace!r}"
+    message = no_job(name, namespace)
     refusals: list[PatchStatus] = []
     ended: list[ScalePlan] = []
     scalers: list[ScaleIn | ScaleOut] = []
