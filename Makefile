@@ -69,7 +69,9 @@ nightly: $(READY)
 	tools/trackers_env > /dev/null || [ $$? = 77 ]
 	$(BIN)/python -m pytest tests/integration/test_agent_trackers.py -rs
 	ELASTICJOB_TEST_PROMETHEUS=1 $(BIN)/python -m pytest tests/integration/test_monitoring.py --thorough
+	tools/launchers_env > /dev/null || [ $$? = 77 ]
 	for framework in horovod pytorch torchrun tensorflow mxnet jax; do $(MAKE) e2e FRAMEWORK=$$framework || exit; done
+	$(BIN)/python -m pytest tests/integration/test_agent_launchers.py tests/integration/test_agent_callbacks.py --thorough -rs
 
 # FIGURE=name measures one figure only; bench/__main__.py lists them.
 bench: $(READY)

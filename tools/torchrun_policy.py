@@ -1,6 +1,6 @@
 """Builds the admission policy that refuses options of torchrun which the agent sets.
 
-It does in CEL what `torchrun.fixed_options` does in the operator, with the same patterns. What the
+It does in CEL what `launchers.fixed_options` does in the operator, with the same patterns. What the
 API server cannot evaluate, such as a very long command, the operator still refuses. A rule of the
 CRD could not look for variables in the words of a command: the API server bounds the cost of such a
 rule by the longest possible command.

@@ -7,8 +7,10 @@ import signal
 import sys
 from collections.abc import Coroutine, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 from elasticjob_api import names
+from elasticjob_api.frameworks import launchers
 from elasticjob_api.v1 import agent_pb2 as pb
 
 from elasticjob_agent import agent_messages, ending, events, host_files, launching, termination
@@ -19,7 +21,7 @@ from elasticjob_agent.lifecycle import State, decide
 from elasticjob_agent.master_connection import MasterConnection, open_channel
 from elasticjob_agent.node_check import NodeCheck
 from elasticjob_agent.process import ProcessSupervisor, TrainingProcesses
-from elasticjob_agent.process_environment import starts_torchrun
+from elasticjob_agent.process_environment import launcher_of
 from elasticjob_agent.readiness import Readiness
 from elasticjob_agent.remote_shell import programs
 from elasticjob_agent.scripts import Scripts
@@ -53,6 +55,8 @@ class Agent:
     ) -> None:
         """Create all parts; needs the running event loop."""
         self._config = config
+        self._launcher = launcher_of(config, command)
+        command = launchers.with_world(command) if self._launcher else command
         self._command = command
         self._environment = environment
         self._timeouts = timeouts
@@ -82,7 +86,7 @@ class Agent:
             command,
             environment,
             self._usage_monitor.memory if standby else None,
-            launches=starts_torchrun(config, command),
+            launches=self._launcher is launchers.TORCHRUN,
         )
         self._scripts = Scripts(
             self._supervisor,
@@ -123,8 +127,9 @@ class Agent:
         """Connect to the master until the end; before, import what the others have imported."""
         if self._supervisor.standby is not None:
             imports = await self._connection.imports()
-            launches = starts_torchrun(self._config, self._command)
-            await self._supervisor.import_first(imports, 1 if launches else self._config.slots)
+            await self._supervisor.import_first(
+                imports, 1 if self._launcher else self._config.slots
+            )
         await self._connection.run()
 
     def _send_imports(self, imports: bytes) -> None:
@@ -262,11 +267,14 @@ class Agent:
         self._training_socket.begin_round(launch.round, launch.members, len(launch.variables))
         self._horovod.begin_processes(launch.round, launch.first_rank, len(launch.variables))
         self._connection.send(pb.AgentMessage(started=pb.ProcessStarted(round=launch.round)))
+        if self._launcher is launchers.DEEPSPEED:
+            hosts = [f"{each.pod_name} slots={max(1, each.processes)}\n" for each in launch.members]
+            Path(launch.variables[0][launchers.HOST_FILE]).write_text("".join(hosts))
         self._processes = self._supervisor.start(launch.variables, first_rank=launch.first_rank)
         watch = None
-        if starts_torchrun(self._config, self._command):
+        if self._launcher is not None:
             size = int(launch.variables[0]["PET_NPROC_PER_NODE"])
-            watch = RankWatch(size, self._supervisor.in_standby)
+            watch = RankWatch(size, self._launcher.mark, self._supervisor.in_standby)
         self._spawn(self._wait_for_exit(self._processes, watch))
 
     async def _check_node(self, request: pb.Check) -> None:
@@ -279,11 +287,17 @@ class Agent:
         kills = self._usage_monitor.memory_kills()
         watching = self._spawn(watch.run()) if watch else None
         failed = await processes.failure()
+        orphaned = failed is None and watch is not None and watch.some_run()
         if failed is not None and len(processes) > 1:
             self._training_socket.process_ended(failed)
             self._handle(events.ProcessFailed(confirmed=self._training_socket.stop_confirmed))
         code, message = await processes.wait()
         failed_at = (watch and watch.failed_at) or processes.failed_at
+        if orphaned:
+            code = 1
+            message = "elasticjob-agent: the launcher has ended before its processes"
+        elif code and watch is not None and self._launcher is not launchers.TORCHRUN:
+            code = watch.code or code
         if watching is not None:
             watching.cancel()
         if code == 128 + signal.SIGKILL and self._usage_monitor.memory_kills() > kills:

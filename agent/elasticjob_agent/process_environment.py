@@ -8,7 +8,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from elasticjob_api import names, references
-from elasticjob_api.frameworks import pytorch, torchrun
+from elasticjob_api.frameworks import launchers, pytorch, torchrun
+from elasticjob_api.frameworks.launchers import Launcher
 from elasticjob_api.frameworks.peer import meeting_port
 from elasticjob_api.v1 import agent_pb2 as pb
 
@@ -35,7 +36,7 @@ def environments(
     Args:
         start: the world, and the variables of its framework for each process.
         config: of this member.
-        command: the training command; torchrun is one process, which starts all others.
+        command: the training command; a launcher is one process, which starts all others.
         container: the container's environment, to which these variables are added.
         socket: the path of the agent's socket.
     """
@@ -44,11 +45,13 @@ def environments(
         names.ENV_ROUND: str(start.world.round),
         **_hosts(start.world.members),
     }
-    if starts_torchrun(config, command):
+    launcher = launcher_of(config, command)
+    if launcher is not None:
         defaults = {
             name: value for name, value in torchrun.DEFAULTS.items() if name not in container
         }
-        return [{**defaults, **shared, **_torchrun_options(start, config)}]
+        own = {} if launcher is launchers.TORCHRUN else _of_other_launcher(start, socket)
+        return [{**defaults, **shared, **own, **_torchrun_options(start, config)}]
     processes = [start.environment, *(each.variables for each in start.other_environments)]
     size = sum(max(1, member.processes) for member in start.world.members)
     return [
@@ -65,9 +68,9 @@ def environments(
     ]
 
 
-def starts_torchrun(config: Config, command: Sequence[str]) -> bool:
-    """Return whether the command is torchrun, which starts the training processes itself."""
-    return config.framework == "pytorch" and torchrun.is_torchrun(command)
+def launcher_of(config: Config, command: Sequence[str]) -> Launcher | None:
+    """Return the launcher that the command runs, which starts the training processes itself."""
+    return launchers.launcher_of(command) if config.framework == "pytorch" else None
 
 
 def render(
@@ -124,6 +127,22 @@ def _torchrun_options(start: pb.Start, config: Config) -> Environment:
         node_rank=position,
         processes=1 + len(start.other_environments),
     )
+
+
+def _of_other_launcher(start: pb.Start, socket: Path) -> Environment:
+    """Return what launchers need beside torchrun's options.
+
+    The ranks are those of the member's first process: Accelerate starts a single process of a world
+    without any. If it starts too few, they wait for the others instead of training alone.
+    """
+    processes = 1 + len(start.other_environments)
+    several = sum(max(1, member.processes) for member in start.world.members) > 1
+    return {
+        **start.environment,
+        "LOCAL_WORLD_SIZE": str(processes),
+        launchers.MODE: "multi_gpu" if several else "same_network",
+        launchers.HOST_FILE: str(socket.with_name("deepspeed-hosts")),
+    }
 
 
 def _own_devices(

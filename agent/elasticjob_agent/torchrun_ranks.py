@@ -1,40 +1,47 @@
-"""Finds out when a training process below torchrun has failed.
+"""Finds out when a training process below torchrun, or another launcher, has failed.
 
 Torchrun notices a failure up to an interval later, and ends even later. Meanwhile the processes on
 other nodes fail because they have lost their peer, so the torchruns of all nodes end at the same
 time. Only the exits of the processes show which node failed first. They are children of torchrun,
-not of the agent; the kernel reports their exits by pidfds.
+not of the agent; the kernel reports their exits by pidfds. torchrun reports the exit code of the
+process itself; Accelerate and DeepSpeed end with another code.
 """
 
 from __future__ import annotations
 
 import asyncio
 import os
+import select
 import time
 from collections.abc import Callable, Collection
 from pathlib import Path
 
 import psutil
+from elasticjob_processes.killing import shell_code
 
-_MARK = "TORCHELASTIC_RUN_ID"
-"""Torchrun sets this variable in its processes, and their children inherit it."""
 _LOOK_SECONDS = 1.0
 _EXIT_CODE = 49  # the field of /proc/PID/stat, after the program's name
 
 
 class RankWatch:
-    """Watches the processes that the torchrun of this member has started."""
+    """Watches the processes that the launcher of this member has started."""
 
-    def __init__(self, size: int, in_standby: Callable[[], Collection[int]] = tuple) -> None:
+    def __init__(
+        self, size: int, mark: str, in_standby: Callable[[], Collection[int]] = tuple
+    ) -> None:
         """Prepare.
 
         Args:
-            size: the number of processes that torchrun starts.
+            size: the number of processes that the launcher starts.
+            mark: it sets this variable in its processes, and their children inherit it.
             in_standby: returns the processes in standby; a torchrun among them has children.
         """
         self.failed_at: float | None = None
         """The time of the first failure of the present processes, by the monotonic clock."""
+        self.code = 0
+        """The exit code of that failure as a shell reports it, or 0: it is not known."""
         self._size = size
+        self._mark = mark
         self._in_standby = in_standby
         self._watched: dict[int, int] = {}
         self._one_has_ended = asyncio.Event()
@@ -43,7 +50,7 @@ class RankWatch:
         """Watch until this is cancelled: torchrun may start its processes again."""
         try:
             while True:
-                for pid in await asyncio.to_thread(_ranks, self._in_standby()):
+                for pid in await asyncio.to_thread(_ranks, self._mark, self._in_standby()):
                     self._watch(pid)
                 if len(self._watched) >= self._size:
                     self._one_has_ended.clear()
@@ -52,6 +59,13 @@ class RankWatch:
         finally:
             for pid in list(self._watched):
                 self._forget(pid)
+
+    def some_run(self) -> bool:
+        """Return whether one of the processes runs, although the launcher may have ended."""
+        poll = select.poll()
+        for number in self._watched.values():
+            poll.register(number, select.POLLIN)
+        return len(poll.poll(0)) < len(self._watched)
 
     def _watch(self, pid: int) -> None:
         if pid in self._watched:
@@ -65,8 +79,10 @@ class RankWatch:
 
     def _ended(self, pid: int) -> None:
         self._forget(pid)
-        if self.failed_at is None and _exit_status(pid) != 0:
+        status = _exit_status(pid)
+        if self.failed_at is None and status != 0:
             self.failed_at = time.monotonic()
+            self.code = shell_code(os.waitstatus_to_exitcode(status)) if status else 0
         self._one_has_ended.set()
 
     def _forget(self, pid: int) -> None:
@@ -75,12 +91,12 @@ class RankWatch:
         os.close(number)
 
 
-def _ranks(in_standby: Collection[int]) -> list[int]:
-    """Return the living processes that a running torchrun below this process has started itself."""
+def _ranks(mark: str, in_standby: Collection[int]) -> list[int]:
+    """Return the living processes that a running launcher below this process has started itself."""
     marked = {}
     for process in psutil.Process().children(recursive=True):
         try:
-            if _MARK in process.environ():
+            if mark in process.environ():
                 marked[process.pid] = process.ppid()
         except (psutil.Error, OSError):
             continue

@@ -312,6 +312,47 @@ async def test_a_failure_below_torchrun_is_reported_with_its_time_code_and_outpu
     assert 1500 <= exited.failed_milliseconds_ago <= 1000 * (time.monotonic() - before)
 
 
+DEEPSPEED = """
+import os, pathlib, subprocess, sys
+hosts = next(word for word in sys.argv if word.startswith("--hostfile="))
+text = pathlib.Path(hosts.partition("=")[2]).read_text()
+print(text.replace("\\n", ","), sys.argv[-1], flush=True)
+rank = subprocess.Popen(["sleep", "600"], env={**os.environ, "CROSS_RANK": "0"})
+print(rank.pid, flush=True)
+while rank.poll() is None and not pathlib.Path(os.environ["KILLED"]).exists():
+    pass
+sys.exit(-9 if rank.returncode else 0)
+"""
+"""Acts as DeepSpeed: ends with 247 after SIGKILL of a process, and with 0 if its own part fails."""
+
+
+@pytest.mark.guarantee("failure-below-a-launcher", "launchers-of-pytorch")
+@pytest.mark.parametrize("killed", ["rank", "launcher"])
+async def test_a_failure_below_deepspeed_is_one_whatever_its_exit_code_says(
+    fake_master: FakeMaster, run: Run, tmp_path: Path, killed: str
+) -> None:
+    program = tmp_path / "deepspeed"
+    program.write_text(f"#!{sys.executable}\n{DEEPSPEED}")
+    program.chmod(0o755)
+    own = {"KILLED": str(tmp_path / "killed"), names.ENV_FRAMEWORK: "pytorch"}
+    agent = await run(str(program), "train.py", **own)
+    members = [pb.Member(pod_uid="uid-0-0", pod_name="job-worker-0", processes=1)]
+    members.append(pb.Member(pod_uid="uid-1-0", pod_name="job-worker-1", processes=3))
+    await fake_master.order(start=pb.Start(world=pb.World(round=1, members=members)))
+    assert await agent.process.stdout.readline() == (
+        b"job-worker-0 slots=1,job-worker-1 slots=3, train.py\n"
+    )
+    pid = int(await agent.process.stdout.readline())
+    await until("it is watched", lambda: pid in watched_processes(agent.process.pid))
+    if killed == "rank":
+        os.kill(pid, signal.SIGKILL)
+    else:
+        (tmp_path / "killed").touch()
+    exited = await fake_master.exited(1)
+    assert exited.exit_code == (137 if killed == "rank" else 1)
+    assert (killed == "launcher") == ("the launcher has ended before" in exited.message)
+
+
 async def test_a_horovod_process_is_restarted_in_place(fake_master: FakeMaster, run: Run) -> None:
     own = {names.ENV_PROCESS_RESTART_LIMIT: "1", names.ENV_FRAMEWORK: "horovod"}
     agent = await run("sh", "-c", f"echo ${names.ENV_ROUND}; exit 9", **own)

@@ -6,7 +6,7 @@ import shlex
 from collections.abc import Iterator
 
 import pytest
-from elasticjob_api.frameworks import torchrun
+from elasticjob_api.frameworks import launchers, torchrun
 from elasticjob_kube.errors import Refused
 from elasticjob_kube.resources import ELASTIC_JOBS
 from elasticjob_kube.session import Json, Kube
@@ -25,7 +25,7 @@ async def test_the_api_server_refuses_the_same_options_of_torchrun_as_the_operat
 ) -> None:
     await enforced(kube, namespace)
     for command in every_command():
-        error = torchrun.fixed_options(command, {})
+        error = launchers.fixed_options(command, {})
         found = await refusal(kube, namespace, torch_job(command))
         if error is None:
             assert found == "", command

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Annotated
 
 import typer
-from elasticjob_api.frameworks import torchrun
+from elasticjob_api.frameworks import launchers
 
 from elasticjob_cli.jobs.options import Framework, reported
 from elasticjob_cli.run.launch import Wanted, launch, without_separator
@@ -55,7 +55,7 @@ def run(
     """
     with reported():
         size, bounds = initial_size(number, workers)
-        default = "pytorch" if torchrun.is_torchrun(command) else "custom"
+        default = "pytorch" if launchers.launcher_of(command) else "custom"
         chosen = framework.value if framework else default
         code = launch(
             Wanted(

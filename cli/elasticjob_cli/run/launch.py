@@ -19,7 +19,7 @@ from pathlib import Path
 from types import MappingProxyType
 
 from elasticjob_api import names
-from elasticjob_api.frameworks import FRAMEWORKS, torchrun
+from elasticjob_api.frameworks import FRAMEWORKS, launchers
 from elasticjob_client.errors import ClientError, WrongArgument
 
 from elasticjob_cli.run import environment
@@ -42,12 +42,15 @@ _VALID = timedelta(days=365)
 _GUARD_SECONDS = 15.0
 _IN_PLACE_OF_OPTIONS = MappingProxyType(
     {
-        "nnodes": "--workers of elasticjob run",
-        "nproc-per-node": "-n of elasticjob run",
-        "max-restarts": "--restart-limit of elasticjob run",
+        option: {
+            "replicas": "--workers of elasticjob run",
+            "slotsPerReplica": "-n of elasticjob run",
+            "processRestartLimit": "--restart-limit of elasticjob run",
+        }[field]
+        for option, field in launchers.FIELDS.items()
     }
 )
-"""Options of `elasticjob run` by options of torchrun."""
+"""Options of `elasticjob run` by options of a launcher."""
 
 
 @dataclass(frozen=True)
@@ -108,7 +111,7 @@ def check_machine(platform: str, framework: str) -> None:
 
 
 def check_command(framework: str, command: Sequence[str]) -> None:
-    """Check that the program exists, and torchrun's world is left to the agents.
+    """Check that the program exists, and a launcher's world is left to the agents.
 
     Raises `WrongArgument`.
     """
@@ -117,7 +120,7 @@ def check_command(framework: str, command: Sequence[str]) -> None:
         raise WrongArgument(f"{program[:200]}: there is no such file or program")
     if framework != "pytorch":
         return
-    if error := torchrun.fixed_options(command, _IN_PLACE_OF_OPTIONS):
+    if error := launchers.fixed_options(command, _IN_PLACE_OF_OPTIONS):
         raise WrongArgument(f"{command[0]}: {error}")
 
 

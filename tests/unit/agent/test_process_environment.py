@@ -13,7 +13,7 @@ from elasticjob_agent.process_environment import (
     render,
 )
 from elasticjob_api import names
-from elasticjob_api.frameworks import FRAMEWORKS, Peer
+from elasticjob_api.frameworks import FRAMEWORKS, Peer, launchers
 from elasticjob_api.references import TooLongError
 from elasticjob_api.v1 import agent_pb2 as pb
 
@@ -121,6 +121,21 @@ def test_torchrun_meets_where_its_processes_would_on_the_embedded_cluster_too() 
     (one,) = rendered("pytorch", 0, "torchrun", "train.py", network="127.1.2")
     alone = rendered("pytorch", 0, "python", "train.py", network="127.1.2")[0]
     assert one[endpoint] == f"{alone['MASTER_ADDR']}:{alone['MASTER_PORT']}" != "127.1.2.0:29500"
+
+
+@pytest.mark.guarantee("launchers-of-pytorch")
+def test_another_launcher_is_one_process_a_member_with_the_ranks_of_its_first_process() -> None:
+    launched = [rendered("pytorch", at, "accelerate", "launch", "t.py") for at in range(3)]
+    assert [len(one) for one in launched] == [1, 1, 1]
+    command = [f"--$({launchers.MODE})", "--num_processes=$(WORLD_SIZE)"]
+    assert render(command, {}, launched[1][0])[0] == ["--multi_gpu", "--num_processes=6"]
+    own = ("RANK", "LOCAL_WORLD_SIZE", "PET_NODE_RANK", "PET_NPROC_PER_NODE")
+    assert [tuple(one[name] for name in own) for (one,) in launched] == [
+        ("0", "3", "0", "3"),
+        ("3", "2", "1", "2"),
+        ("5", "1", "2", "1"),
+    ]
+    assert all(names.ENV_RANK not in one for (one,) in launched)
 
 
 def test_the_user_may_override_torchruns_defaults() -> None:

@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 from elasticjob_api import names
 from elasticjob_api.elasticjob import ElasticJob, ReplicaSpec
-from elasticjob_api.frameworks import FRAMEWORKS, torchrun
+from elasticjob_api.frameworks import FRAMEWORKS, launchers
 from elasticjob_api.gpus import gpus_of, slots_error
 from elasticjob_api.meta import Object
 from elasticjob_api.quantity import parse_quantity, requested
@@ -146,7 +146,7 @@ def _processes_error(job: ElasticJob, role: str, spec: ReplicaSpec) -> str | Non
     container = spec.template["spec"]["containers"][0]
     if error := slots_error(spec.slots_per_replica, gpus_of(container)):
         return f"{field}.slotsPerReplica: {error}"
-    error = _reserved_variable_error(job, role, container) or _torchrun_error(job, spec, container)
+    error = _reserved_variable_error(job, role, container) or _launcher_error(job, spec, container)
     return error and f"{field}.template.spec.containers[0].{error}"
 
 
@@ -157,17 +157,18 @@ def _reserved_variable_error(job: ElasticJob, role: str, container: Json) -> str
     return reserved_variable_error(job, variables, of_member)
 
 
-def _torchrun_error(job: ElasticJob, spec: ReplicaSpec, container: Json) -> str | None:
-    """Return why torchrun, or options of it in the command, are refused."""
+def _launcher_error(job: ElasticJob, spec: ReplicaSpec, container: Json) -> str | None:
+    """Return why a launcher, or options of it in the command, are refused."""
     command = [*(container.get("command") or ()), *(container.get("args") or ())]
     if job.spec.framework != "pytorch":
         return None
-    if spec.on_world_change == "Notify" and command and torchrun.is_torchrun(command):
+    found = launchers.launcher_of(command) if command else None
+    if spec.on_world_change == "Notify" and found is not None:
         return (
-            "command: torchrun starts its processes again in each world, but onWorldChange is "
+            f"command: {found.name} starts its processes again in each world, but onWorldChange is "
             "Notify; start the script itself, such as [python, train.py], or remove onWorldChange"
         )
-    error = torchrun.fixed_options(command, torchrun.FIELDS)
+    error = launchers.fixed_options(command, launchers.FIELDS)
     return error and f"command: {error}"
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from elasticjob_api.frameworks import torchrun as ours
+from elasticjob_api.frameworks import launchers
 from elasticjob_cli.convert.torchrun import without_world
 from hypothesis import given
 from hypothesis import strategies as st
@@ -39,8 +39,8 @@ def test_options_of_the_world_are_removed_up_to_the_script(
     found = without_world(words)
     assert found is not None
     assert list(found.words) == changed
-    assert ours.is_torchrun(found.words)
-    assert ours.fixed_options(found.words, {}) is None
+    assert launchers.launcher_of(found.words) is launchers.TORCHRUN
+    assert launchers.fixed_options(found.words, {}) is None
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,124 @@
+"""Tests how launchers are recognised, what they get, and which options a job must not set."""
+
+from __future__ import annotations
+
+import shlex
+
+import pytest
+from elasticjob_api.frameworks import launchers
+from elasticjob_api.frameworks.launchers import ACCELERATE, DEEPSPEED, FABRIC, Launcher
+
+from tests.support.torchrun_commands import COMMANDS
+
+LAUNCHERS = (
+    "torchrun train.py",
+    "/usr/local/bin/torchrun --log_dir logs train.py --epochs 3",
+    "python -m torch.distributed.run train.py",
+    "/usr/bin/python3.11 -u -m torch.distributed.launch train.py",
+    "sh -c 'pip install x && exec torchrun train.py'",
+    "bash -ec 'cd /work; python3 -u -m torch.distributed.run train.py'",
+    "bash -lc /opt/bin/torchrun",
+)
+OTHERS = (
+    "python train.py",
+    "python train.py -m torch.distributed.run",
+    "python -m trainer torchrun",
+    "./torchrun.sh",
+    "bash run.sh torchrun",
+    "sh -c 'python my_torchrun_like.py'",
+    "python -m torch.distributed.runner",
+    "env torchrun train.py",
+    "sh -c 'pip install deepspeed && python train.py'",
+    "sh -c 'cd /work/deepspeed && python train.py --deepspeed ds.json'",
+    "accelerate config",
+    "deepspeed.sh",
+)
+
+
+@pytest.mark.parametrize("command", LAUNCHERS)
+def test_torchrun_is_recognised(command: str) -> None:
+    assert launchers.launcher_of(shlex.split(command)) is launchers.TORCHRUN
+
+
+@pytest.mark.parametrize("command", OTHERS)
+def test_other_commands_are_not_recognised_as_launchers(command: str) -> None:
+    assert launchers.launcher_of(shlex.split(command)) is None
+
+
+REMEDIES = {"nnodes": "replicas", "nproc-per-node": "slots", "max-restarts": "limit"}
+
+
+@pytest.mark.parametrize(("command", "options"), COMMANDS)
+def test_options_that_the_agent_sets_are_found_but_not_those_of_the_script(
+    command: str, options: str
+) -> None:
+    error = launchers.fixed_options(shlex.split(command), REMEDIES)
+    if not options:
+        assert error is None
+    else:
+        found = ", ".join(map(repr, options.split()))
+        assert str(error).startswith(f"the agent sets {found} for torchrun in each world; remove ")
+
+
+def test_a_refusal_names_all_options_and_what_to_set_in_place_of_them() -> None:
+    command = ["torchrun", "--nnodes=2", "--rdzv_id=1", "--max_restarts", "3", "train.py"]
+    assert launchers.fixed_options(command, REMEDIES) == (
+        "the agent sets '--nnodes=2', '--rdzv_id=1', '--max_restarts' for torchrun in each world; "
+        "remove them, and "
+        "set replicas in place of --nnodes, limit in place of --max_restarts"
+    )
+
+
+@pytest.mark.parametrize(
+    ("command", "launcher", "left", "right"),
+    [
+        ("accelerate launch --use_fsdp train.py", ACCELERATE, "accelerate launch", "--use_fsdp"),
+        (
+            "/x/accelerate-launch --use_fsdp -m t",
+            ACCELERATE,
+            "/x/accelerate-launch",
+            "--use_fsdp -m t",
+        ),
+        ("deepspeed --bind_cores_to_rank t.py", DEEPSPEED, "deepspeed", "--bind_cores_to_rank"),
+        ("fabric run --accelerator=cpu t.py", FABRIC, "fabric run", "--accelerator=cpu"),
+        ("sh -c 'cd /x; exec deepspeed t.py'", DEEPSPEED, "sh -c cd /x; exec deepspeed", "t.py"),
+        (
+            "bash -c 'A=1 /x/bin/accelerate launch \\\n --tpu t.py'",
+            *(ACCELERATE, "bash -c A=1 /x/bin/accelerate launch", "\\\n --tpu"),
+        ),
+    ],
+)
+def test_other_launchers_get_their_world_before_the_options_of_the_user(
+    command: str, launcher: Launcher, left: str, right: str
+) -> None:
+    words = shlex.split(command)
+    assert launchers.launcher_of(words) is launcher
+    found = " ".join(launchers.with_world(words))
+    assert found.startswith(" ".join([left, *launcher.world, right])), found
+    assert launchers.fixed_options(words, {}) is None
+
+
+def test_accelerate_starts_several_processes_unless_its_user_has_chosen_a_strategy() -> None:
+    mode = f"--$({launchers.MODE})"
+    assert mode in launchers.with_world(["accelerate", "launch", "train.py"])
+    chosen = ["accelerate", "launch", "--config_file=fsdp.yaml", "train.py"]
+    assert mode not in launchers.with_world(chosen)
+
+
+@pytest.mark.parametrize(
+    ("command", "options"),
+    [
+        ("accelerate launch --num_processes 4 --multi_gpu t.py", "--num_processes --multi_gpu"),
+        ("accelerate launch --mixed_precision=no --cpu t.py --num_machines=2", "--cpu"),
+        ("accelerate launch --num_processes=$(SLOTS) t.py", ""),
+        ("deepspeed --hostfile h -i w-0 --num_gpus=2 t.py", "--hostfile -i --num_gpus=2"),
+        ("deepspeed --module t --include x", ""),
+        ("sh -c 'fabric run --devices=2 t.py'", "--devices=2"),
+    ],
+)
+def test_options_of_other_launchers_that_the_agent_sets_are_refused(
+    command: str, options: str
+) -> None:
+    error = launchers.fixed_options(shlex.split(command), launchers.FIELDS) or ""
+    named = ", ".join(map(repr, options.split()))
+    assert error.startswith(f"the agent sets {named} for ") if options else not error
