@@ -15,7 +15,9 @@ training loop with a checkpoint that all ranks share:
 """
 
 from elasticjob._agent_connection import AgentError
+from elasticjob._division import Part
 from elasticjob.agreement import should_stop_together
+from elasticjob.batches import GlobalBatches, global_batches
 from elasticjob.checkpointer import Checkpointer
 from elasticjob.commit import may_commit
 from elasticjob.datasets import shards, stream_shards
@@ -36,8 +38,10 @@ from elasticjob.world import (
 __all__ = [
     "AgentError",
     "Checkpointer",
+    "GlobalBatches",
     "KeyValue",
     "Member",
+    "Part",
     "Shard",
     "Shards",
     "TextShard",
@@ -46,6 +50,7 @@ __all__ = [
     "barrier",
     "checkpoint_requested",
     "confirm_stop",
+    "global_batches",
     "may_commit",
     "members",
     "next_world",

@@ -1,4 +1,4 @@
-"""Trains with PyTorch in processes that continue when the world changes.
+"""Data loaders for PyTorch, and training in processes that continue when the world changes.
 
 For `framework: pytorch` with `onWorldChange: Notify`:
 
@@ -22,11 +22,12 @@ from collections.abc import Iterator
 
 import torch  # type: ignore[import-not-found, unused-ignore]
 
+from elasticjob._torch_data import DataLoader
 from elasticjob._torch_group import Meetings
 from elasticjob._torch_state import State
 from elasticjob._world_session import Session, World, enter_worlds
 
-__all__ = ["State", "World", "worlds"]
+__all__ = ["DataLoader", "State", "World", "worlds"]
 
 
 def worlds(
