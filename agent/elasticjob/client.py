@@ -17,6 +17,7 @@ try:
         NotInTime,
         WrongArgument,
     )
+    from elasticjob_client.job_template import JobTemplate
     from elasticjob_client.logs import LogLine
 except ModuleNotFoundError as error:
     raise ImportError(
@@ -33,6 +34,7 @@ __all__ = [
     "Invalid",
     "Job",
     "JobEnded",
+    "JobTemplate",
     "LogLine",
     "MasterUnavailable",
     "MasterUnreachable",

@@ -81,13 +81,18 @@ def _run(command: list[str]) -> int:
 
 
 def _training_environment() -> dict[str, str]:
-    """Return the container's environment without the secrets, with the library in PYTHONPATH."""
+    """Return the container's environment without the secrets.
+
+    Its PYTHONPATH has the packages that the job has installed, and the library.
+    """
     environment = original_environment()
     for name in token_hiding.SECRETS:
         environment.pop(name, None)
     library = Path(sys.prefix, LIBRARY)  # exists only in an installed agent
-    if library.is_dir():
-        paths = [environment.get("PYTHONPATH", ""), str(library)]
+    packages = environment.get(names.ENV_PYTHON_PACKAGES, "")
+    if packages or library.is_dir():
+        ours = str(library) if library.is_dir() else ""
+        paths = [packages, environment.get("PYTHONPATH", ""), ours]
         environment["PYTHONPATH"] = os.pathsep.join(filter(None, paths))
     return environment
 

@@ -30,13 +30,14 @@ def difference(digests: str, command: Sequence[str]) -> str | None:
     if folder is None:
         return f"its command names none of the submitted files, {', '.join(expected)}"
     try:
-        present = {path.name: path for path in folder.iterdir() if not path.is_dir()}
-        for name in sorted(expected.keys() | present.keys()):
-            if name not in present:
-                return f"{name} is missing in {folder}"
+        # Folders below it have only the files that the job itself lists.
+        present = {path.name for path in folder.iterdir() if not path.is_dir()}
+        for name in sorted(expected.keys() | present):
             if name not in expected:
                 return f"{folder / name} was not submitted with the job"
-            found = hashlib.sha256(present[name].read_bytes()).hexdigest()
+            if not (folder / name).is_file():
+                return f"{name} is missing in {folder}"
+            found = hashlib.sha256((folder / name).read_bytes()).hexdigest()
             if found != expected[name]:
                 return (
                     f"{folder / name} has SHA-256 {found}, and the job was submitted with "

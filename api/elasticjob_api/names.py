@@ -155,6 +155,8 @@ ENV_AGENT_FILES = "ELASTICJOB_AGENT_FILES"
 """The folder for the agent's own files; unset means the folder for temporary files."""
 ENV_FILES_SHA256 = "ELASTICJOB_FILES_SHA256"
 """The digests of the job's submitted files; the agent starts no process with other files."""
+ENV_PYTHON_PACKAGES = "ELASTICJOB_PYTHON_PACKAGES"
+"""The folder of the packages that the job has installed, which begins PYTHONPATH."""
 ENV_CONTAINER = "ELASTICJOB_CONTAINER"
 """The container of a process, in the embedded cluster and in `elasticjob run`."""
 

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import AbstractAsyncContextManager, AsyncExitStack
+from dataclasses import replace
 from os import PathLike
 from pathlib import Path
 from types import TracebackType
@@ -12,12 +13,15 @@ from typing import Any, Self, TypeVar
 
 from elasticjob_api.elasticjob import ElasticJob
 
-from elasticjob_client import functions, manifests, submission
+from elasticjob_client import functions, submission
 from elasticjob_client.aio_job import AsyncJob
 from elasticjob_client.cluster import Access, Cluster, open_cluster
 from elasticjob_client.errors import ClientError
+from elasticjob_client.job_template import JobTemplate
 from elasticjob_client.jobs import get_job, list_jobs, read
-from elasticjob_client.manifests import Training, Workers
+from elasticjob_client.manifests import Program
+from elasticjob_client.namespace_defaults import completed
+from elasticjob_client.scripts import of_script
 from elasticjob_client.submission import Submission
 from elasticjob_client.waiting import parse_phase
 
@@ -53,56 +57,40 @@ class AsyncClient:
 
     async def train(
         self,
+        /,
         what: str | PathLike[str] | Callable[..., object],
+        template: JobTemplate | None = None,
         *,
-        image: str,
-        workers: int | tuple[int, int] = 1,
-        gpus: int = 0,
-        framework: str = "custom",
         args: Sequence[str] = (),
         fn_args: Sequence[object] = (),
-        env: Mapping[str, str] | None = None,
-        cpu: str | None = None,
-        memory: str | None = None,
-        restart_limit: int | None = None,
         name: str | None = None,
+        defaults: bool = True,
         dry_run: bool = False,
+        **fields: Any,
     ) -> AsyncJob:
         """Create a job in which each worker runs a script or calls a function.
 
         Args:
             what: the path of a Python script, or a function, whose return value is dropped.
-            image: of the containers; it needs Python, for functions of the caller's minor version.
-            workers: their number, or the least and the most; the job starts with the least.
-            gpus: of each worker.
-            framework: pytorch, jax, horovod, tensorflow, mxnet or custom; it chooses the
-                environment of the processes.
+            template: the pods: image, workers, GPUs and so on.
             args: arguments of a script.
             fn_args: arguments of a function.
-            env: environment variables.
-            cpu: request of each worker, such as "500m".
-            memory: request and limit of each worker, such as "4Gi".
-            restart_limit: restarts of a failed worker before the job fails; None: 3.
             name: of the job; None: a name that begins with the name of `what`.
+            defaults: use the namespace's defaults for what the template leaves open.
             dry_run: let the API server check the job, and create nothing.
+            fields: those of `JobTemplate`, also in place of the template's.
 
         Raises:
             Invalid: the API server refuses fields of the job.
             ClientError: the script cannot be read, the function cannot be pickled, either is too
                 large, or the API server refuses the job for another reason. Nothing is created.
         """
-        training = Training(
-            command=args,
-            image=image,
-            workers=_workers(workers),
-            framework=framework,
-            gpus=gpus,
-            cpu=cpu,
-            memory=memory,
-            env=env or {},
-            restart_limit=restart_limit,
-        )
-        return await self._create(_submission(what, training, fn_args, name), dry_run=dry_run)
+        template = replace(template or JobTemplate(), **fields)
+        program = _program(what, args, fn_args, template)
+        if defaults:
+            template = (await completed(await self._connected(), template)).template
+        submitted = submission.of_program(program, template, name=name)
+        return await self._create(submitted, dry_run=dry_run)
 
     async def submit(self, file: str | PathLike[str], *, dry_run: bool = False) -> AsyncJob:
         """Create the job of a job file (YAML) unchanged. Raises the errors of `train`."""
@@ -163,29 +151,16 @@ class AsyncClient:
             return self._cluster
 
 
-def _workers(number: int | tuple[int, int]) -> Workers:
-    given = number if isinstance(number, tuple) else (number,)
-    if len(given) not in (1, 2) or any(type(each) is not int for each in given):
-        remedy = "give a number, or the least and the most: (2, 8)"
-        raise ClientError(f"workers: {number!r:.40} is not valid; {remedy}")
-    return manifests.workers(*given)
-
-
-def _submission(
+def _program(
     what: str | PathLike[str] | Callable[..., object],
-    training: Training,
+    args: Sequence[str],
     fn_args: Sequence[object],
-    name: str | None,
-) -> Submission:
+    template: JobTemplate,
+) -> Program:
     if callable(what):
-        if training.command:
+        if args:
             raise ClientError("args are for scripts; give fn_args to a function")
-        return submission.of_files(
-            functions.pack(what, fn_args),
-            functions.training(training),
-            source=functions.function_name(what),
-            name=name,
-        )
+        return functions.program(what, fn_args, template.files)
     if fn_args:
         raise ClientError("fn_args are for functions; give args to a script")
-    return submission.of_script(Path(what), training, name=name)
+    return of_script(Path(what), args, template.files)

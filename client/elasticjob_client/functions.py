@@ -12,8 +12,8 @@ import sys
 import sysconfig
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
 from importlib import resources
+from os import PathLike
 from pathlib import Path, PurePath
 from typing import Any
 
@@ -21,8 +21,9 @@ import msgspec
 
 from elasticjob_client.errors import ClientError
 from elasticjob_client.local_modules import local_modules
-from elasticjob_client.manifests import Training, script_command
+from elasticjob_client.manifests import Program, script_command
 from elasticjob_client.run_function import EXIT_OTHER_PYTHON
+from elasticjob_client.scripts import beside
 
 MAIN = "main.py"
 """The program that runs the function."""
@@ -72,12 +73,19 @@ def pack(function: Callable[..., object], arguments: Sequence[object] = ()) -> d
     }
 
 
-def training(of: Training) -> Training:
-    """Return the training whose workers run the packed function."""
+def program(
+    function: Callable[..., object],
+    arguments: Sequence[object] = (),
+    files: Sequence[str | PathLike[str]] = (),
+) -> Program:
+    """Return the program that calls a function, beside these files and folders.
+
+    Raises the errors of `pack` and `beside`.
+    """
     other_python = {"action": "FailJob", "exitCodes": [EXIT_OTHER_PYTHON]}
-    return replace(
-        of, command=script_command(MAIN), restart_rules=[other_python, *of.restart_rules]
-    )
+    packed = pack(function, arguments)
+    contents = beside(files, packed)
+    return Program(function_name(function), script_command(MAIN), contents, [other_python])
 
 
 def function_name(function: Callable[..., object]) -> str:

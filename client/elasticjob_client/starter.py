@@ -15,8 +15,10 @@ from elasticjob_api.elasticjob import ElasticJob
 from elasticjob_api.meta import Json
 from msgspec import inspect as mi
 
-from elasticjob_client.manifests import Training, Workers, job_manifest
+from elasticjob_client.job_template import JobTemplate, merged
+from elasticjob_client.manifests import Program, job_manifest
 from elasticjob_client.served_fields import plain, struct_of
+from elasticjob_client.yaml_text import as_yaml
 
 Path = tuple[str, ...]
 _OPTIONS: Mapping[Path, Sequence[str]] = {
@@ -28,21 +30,23 @@ _OPTIONS: Mapping[Path, Sequence[str]] = {
 OPTION = "#"
 """Begins a line with a commented-out field; in a comment a space follows."""
 IMAGE = "registry.example/train:1"
-_TRAINING = Training(("python", "train.py"), IMAGE, Workers(2, 1, 4), cpu="1", memory="2Gi")
+_PROGRAM = Program("train.py", ("python", "train.py"))
+_TEMPLATE = JobTemplate(image=IMAGE, workers=(1, 4), cpu="1", memory="2Gi")
+_REPLICAS = 2
 
 
-def starter(framework: str, *, name: str, image: str = IMAGE) -> str:
+def starter(framework: str, *, name: str, template: JobTemplate | None = None) -> str:
     """Return a job file.
 
     Args:
         framework: a name of `FRAMEWORKS`.
         name: of the job.
-        image: of its containers, with `train.py`.
-
-    Raises:
-        ClientError: there is no such framework.
+        template: what the user has chosen besides; the image has `train.py`.
     """
-    job = job_manifest(name, replace(_TRAINING, framework=framework, image=image))
+    chosen = replace(template or JobTemplate(), framework=framework)
+    job = job_manifest(name, merged(_TEMPLATE, chosen), _PROGRAM)
+    if chosen.workers is None:
+        job["spec"]["replicaSpecs"][names.ROLE_WORKER]["replicas"] = _REPLICAS
     head = (
         f"# elasticjob submit {name}.yaml",
         "# All fields: kubectl explain ej.spec --recursive. Remove a # to use its field.",
@@ -61,10 +65,7 @@ def _lines(value: Json, known: mi.Type | None, path: Path) -> Iterator[str]:
             yield f"{indent}{name}:"
             yield from _lines(each, _type_of(field), (*path, name))
         else:
-            yield from (
-                f"{indent}{line}"
-                for line in yaml.safe_dump({name: each}, sort_keys=False).splitlines()
-            )
+            yield from (f"{indent}{line}" for line in as_yaml([{name: each}]).splitlines())
     for parent, options in _OPTIONS.items():
         if parent == path:
             yield from _option_lines(options, known, indent)

@@ -1,4 +1,4 @@
-"""Creates jobs from a job file, or from a script or function with its files.
+"""Creates jobs from a job file, or from a program with its files.
 
 The job is created before the ConfigMap of its files, which names the job as its owner. Containers
 wait for the ConfigMap. Both are first checked by dry runs. If the ConfigMap cannot be created, the
@@ -11,7 +11,6 @@ first, or replace it.
 from __future__ import annotations
 
 import asyncio
-import re
 import secrets
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
@@ -26,14 +25,13 @@ from elasticjob_kube.resources import CONFIG_MAPS, ELASTIC_JOBS
 
 from elasticjob_client.cluster import Cluster, ask
 from elasticjob_client.errors import ClientError, NameTaken, WrongArgument
-from elasticjob_client.local_modules import local_modules
+from elasticjob_client.job_template import JobTemplate
 from elasticjob_client.manifests import (
-    Training,
+    Program,
     config_map_manifest,
     job_manifest,
     job_name,
     owner_reference,
-    script_command,
 )
 from elasticjob_client.variables import check_variables
 
@@ -42,8 +40,6 @@ MAX_JOB_FILE_BYTES = 1024 * 1024
 _SUFFIX_ALPHABET = "bcdfghjklmnpqrstvwxz2456789"
 """The alphabet of Kubernetes' generated names, which avoids words."""
 _SUFFIX_CHARACTERS = 5
-_FILE_NAME = re.compile(r"[-._a-zA-Z0-9]{1,253}")
-"""The keys of a ConfigMap."""
 _CANNOT_START = {
     "action": "FailJob",
     "exitCodes": [1],
@@ -129,57 +125,30 @@ def of_job_file(text: str, *, source: str) -> Submission:
     return Submission(job)
 
 
-def of_script(path: Path, training: Training, *, name: str | None = None) -> Submission:
-    """Return the submission of a Python script, with the modules beside it that it imports.
-
-    Args:
-        path: of the script.
-        training: its command has the script's arguments.
-        name: of the job; None: the script's name, with a suffix if another job has it.
-
-    Raises:
-        ClientError: the script cannot be read, is too large, or has a name that is invalid in a
-            ConfigMap.
-    """
-    if not _FILE_NAME.fullmatch(path.name):
-        raise WrongArgument(
-            f"{path.name[:80]!r}: a script's name has only letters, digits, -, _ and .; rename it"
-        )
-    try:
-        content = path.read_bytes()
-    except OSError as error:
-        raise WrongArgument(f"{path} cannot be read: {error.strerror or error}") from error
-    command = script_command(path.name, training.command)
-    files = {path.name: content} | local_modules(path, path.parent)
-    return of_files(files, replace(training, command=command), source=path.name, name=name)
-
-
-def of_files(
-    files: Mapping[str, bytes], training: Training, *, source: str, name: str | None
-) -> Submission:
-    """Return the submission of files and of the command that runs them.
+def of_program(program: Program, template: JobTemplate, *, name: str | None = None) -> Submission:
+    """Return the submission of a program.
 
     The job fails without a restart if Python cannot compile a file or does not find a module.
 
     Args:
-        files: contents by name.
-        training: its command runs the files.
-        source: the job's name if `name` is None; if another job has it, with a suffix.
-        name: of the job.
+        program: a script or function, with its files.
+        template: the pods.
+        name: of the job; None: the program's name, with a suffix if another job has it.
 
     Raises:
-        ClientError: the files are too large, or there is no such framework.
+        ClientError: the files are too large, or there is no image.
     """
-    training = replace(training, restart_rules=[*training.restart_rules, _CANNOT_START])
+    program = replace(program, restart_rules=[*program.restart_rules, _CANNOT_START])
 
     def named(name: str, other: Callable[[], Submission] | None) -> Submission:
         config_map = f"{name}-script-{_suffix()}"
-        config_map_manifest(config_map, files)  # raises if they are too large
-        job = job_manifest(name, training, config_map=config_map, files=files)
-        return Submission(job, files, config_map, other)
+        config_map_manifest(config_map, program.files)  # raises if they are too large
+        job = job_manifest(name, template, program, config_map=config_map)
+        return Submission(job, program.files, config_map, other)
 
     if name is not None:
         return named(name, None)
+    source = program.source
     return named(job_name(source), lambda: named(job_name(source, _suffix()), None))
 
 

@@ -12,6 +12,7 @@ import subprocess
 import sys
 import urllib.request
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -19,15 +20,16 @@ import yaml
 from elasticjob.client import AsyncClient, Client, ClientError, JobEnded, NoSuchObject
 from elasticjob_api import names
 from elasticjob_client.cluster import Cluster as Session
-from elasticjob_client.functions import pack, training
-from elasticjob_client.manifests import Training
+from elasticjob_client.functions import program
+from elasticjob_client.job_template import JobTemplate
 from elasticjob_client.starter import starter
-from elasticjob_client.submission import of_files, submit
+from elasticjob_client.submission import of_program, submit
 from elasticjob_kube.resources import CONFIG_MAPS
 
 from tests.support.e2e import images
 from tests.support.e2e.command_line_user import CommandLineUser
 from tests.support.e2e.sandbox import Sandbox
+from tests.support.tiny_wheel import tiny_wheel
 from tests.support.wait import until, wait_until
 
 SCRIPT = """\
@@ -45,6 +47,14 @@ while not (folder / "finish").exists():
         raise SystemExit(0)
 """
 WORD = "of the module"
+EVERYTHING = """\
+import os, pathlib, sys
+import tiny
+from pack.deep import table
+scratch = pathlib.Path(os.environ["SCRATCH"], "written")
+scratch.write_text("x")
+print(tiny.WORD, table.WORD, os.environ["PASSWORD"], os.environ["MINE"], sys.argv[1:], flush=True)
+"""
 
 
 def count(last: int, failing: bool) -> None:
@@ -155,11 +165,39 @@ def test_a_submitted_script_is_scaled_by_python_and_its_history_is_readable(
         job.refresh()
 
 
+@pytest.mark.guarantee("packages-are-installed-at-the-start")
+@pytest.mark.guarantee("namespace-defaults")
+@pytest.mark.guarantee("submitted-files-reach-pods")
+def test_a_script_runs_with_its_packages_folders_secrets_volumes_and_the_namespaces_defaults(
+    sandbox: Sandbox, tmp_path: Path
+) -> None:
+    (tmp_path / "train.py").write_text(EVERYTHING)
+    (tmp_path / "pack" / "deep").mkdir(parents=True)
+    (tmp_path / "pack" / "deep" / "table.py").write_text("WORD = 'table'\n")
+    sandbox.kubectl("create", "secret", "generic", "registry", "--from-literal=password=secret")
+    defaults = {
+        "env": "MINE=theirs\nSCRATCH=/scratch/here",
+        "env-secret": "PASSWORD=registry/password",
+        "volume": "empty:1Gi:/scratch/here",
+    }
+    literals = [f"--from-literal={name}={text}" for name, text in defaults.items()]
+    sandbox.kubectl("create", "configmap", "elasticjob-defaults", *literals)
+    options = [f"--image={images.PYTHON}", "--workers=2", "--env=MINE=mine", "--shared-memory=64Mi"]
+    options += [f"--pip={tiny_wheel(tmp_path)}", f"--dir={tmp_path / 'pack'}", "--follow"]
+    done = CommandLineUser(sandbox).run(
+        "submit", str(tmp_path / "train.py"), *options, "--", "--epochs", "1"
+    )
+    assert done.returncode == 0, done.stderr
+    assert "] tiny table secret mine ['--epochs', '1']\n" in done.stdout
+    where = f"ConfigMap {sandbox.namespace}/elasticjob-defaults"
+    assert f"with defaults of {where}: env, env-secret, volume\n" in done.stderr
+
+
 @pytest.mark.guarantee("pods-that-cannot-start")
 @pytest.mark.thorough
 def test_a_job_whose_files_do_not_exist_says_so_until_they_do(sandbox: Sandbox) -> None:
     """That is how a `submit` leaves the job if it is killed before it creates the ConfigMap."""
-    job = yaml.safe_load(starter("custom", name="late", image=images.TRAINER))
+    job = yaml.safe_load(starter("custom", name="late", template=JobTemplate(image=images.TRAINER)))
     worker = job["spec"]["replicaSpecs"]["worker"] | {"replicas": 1}
     pod = worker["template"]["spec"]
     pod["volumes"] = [{"name": "files", "configMap": {"name": "late-files"}}]
@@ -184,7 +222,9 @@ def test_a_job_whose_files_do_not_exist_says_so_until_they_do(sandbox: Sandbox) 
 def test_following_a_failing_job_prints_its_output_and_returns_its_exit_code(
     sandbox: Sandbox, tmp_path: Path
 ) -> None:
-    job = yaml.safe_load(starter("custom", name="fails", image=images.TRAINER))
+    job = yaml.safe_load(
+        starter("custom", name="fails", template=JobTemplate(image=images.TRAINER))
+    )
     worker = job["spec"]["replicaSpecs"]["worker"] | {"replicas": 1, "restartLimit": 0}
     container = worker["template"]["spec"]["containers"][0]
     container["command"] = [
@@ -285,10 +325,11 @@ async def test_a_function_runs_in_each_worker_and_its_error_is_the_pods_message(
 
 async def other_python_ends_the_job(sandbox: Sandbox, client: AsyncClient) -> None:
     """Submit a function as from another Python: the job fails at once, with the reason."""
-    files = pack(count, (1, False))
-    about = json.loads(files["function.json"])
-    files["function.json"] = json.dumps({**about, "python": [3, 8]}).encode()
-    wanted = of_files(files, training(Training((), images.PYTHON)), source="old", name="old")
+    counting = program(count, (1, False))
+    about = json.loads(counting.files["function.json"])
+    other = {"function.json": json.dumps({**about, "python": [3, 8]}).encode()}
+    changed = replace(counting, files={**counting.files, **other})
+    wanted = of_program(changed, JobTemplate(image=images.PYTHON), name="old")
     await submit(Session(sandbox.kube, sandbox.namespace), wanted)
     status = (await (await client.get("old")).wait("failed", timeout=60)).last_seen.status
     assert "the function comes from Python 3.8" in status.message

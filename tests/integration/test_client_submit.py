@@ -19,20 +19,24 @@ import pytest
 import pytest_asyncio
 import yaml
 from elasticjob_api.frameworks import FRAMEWORKS
-from elasticjob_client.cluster import Access
+from elasticjob_client.cluster import Access, open_cluster
 from elasticjob_client.cluster import Cluster as Session
 from elasticjob_client.diagnosis import POLICIES, Finding, diagnose
 from elasticjob_client.errors import ClientError, Invalid, NoSuchObject
+from elasticjob_client.job_template import JobTemplate
 from elasticjob_client.jobs import find_job
-from elasticjob_client.manifests import Training, script_command
+from elasticjob_client.manifests import Program, script_command
+from elasticjob_client.namespace_defaults import Completed, completed
 from elasticjob_client.rights import NEEDS
 from elasticjob_client.starter import OPTION, starter
-from elasticjob_client.submission import of_files, of_job_file, submit
+from elasticjob_client.submission import Submission, of_job_file, of_program, submit
+from elasticjob_client.template_options import OPTIONS
 from elasticjob_kube.errors import AlreadyExists, NotFound, Refused
 from elasticjob_kube.resources import (
     CONFIG_MAPS,
     ELASTIC_JOBS,
     LEASES,
+    PODS,
     ROLE_BINDINGS,
     SERVICE_ACCOUNTS,
     Resource,
@@ -54,20 +58,16 @@ SCRIPT = {"train.py": b"print('trained')\n"}
 _OPTION_LINE = re.compile(rf"^( *){OPTION}(?! \S)(.*)$", re.MULTILINE)
 
 
-def training(**options: Any) -> Training:
-    return Training(script_command("train.py"), "registry.example/train:1", **options)
+def script(name: str | None = None, **changes: Any) -> Submission:
+    program = Program("train.py", script_command("train.py"), SCRIPT, **changes)
+    return of_program(program, JobTemplate(image="registry.example/train:1"), name=name)
 
 
 async def test_a_job_of_a_script_gets_a_suffix_if_another_job_has_its_name(
     kube: Kube, namespace: str
 ) -> None:
     session = Session(kube, namespace)
-    made = [
-        (await submit(session, of_files(SCRIPT, training(), source="train.py", name=None)))[
-            "metadata"
-        ]["name"]
-        for _ in range(2)
-    ]
+    made = [(await submit(session, script()))["metadata"]["name"] for _ in range(2)]
     assert made[0] == "train"
     assert re.fullmatch("train-[a-z0-9]{5}", made[1])
     assert (await find_job(session, made[1][:7])).metadata.name == made[1]
@@ -93,7 +93,7 @@ async def left_in(kube: Kube, namespace: str) -> list[str]:
 async def test_a_script_is_stored_in_a_config_map_that_its_job_owns(
     kube: Kube, namespace: str
 ) -> None:
-    submission = of_files(SCRIPT, training(), source="train.py", name=None)
+    submission = script()
     made = await submit(Session(kube, namespace), submission)
     files = await kube.get(CONFIG_MAPS, namespace, submission.config_map)
     assert files["data"] == {"train.py": "print('trained')\n"}
@@ -111,17 +111,82 @@ async def test_a_script_is_stored_in_a_config_map_that_its_job_owns(
 @pytest.mark.guarantee("submitted-files-reach-pods")
 async def test_rejected_and_dry_run_jobs_leave_nothing(kube: Kube, namespace: str) -> None:
     session = Session(kube, namespace)
-    await submit(session, of_files(SCRIPT, training(), source="train.py", name=None), dry_run=True)
-    wrong = training(restart_rules=[{"action": "Nope"}])
+    await submit(session, script(), dry_run=True)
     with pytest.raises(Invalid) as refused:
-        await submit(session, of_files(SCRIPT, wrong, source="train.py", name="Capital"))
+        await submit(session, script("Capital", restart_rules=[{"action": "Nope"}]))
     assert any(problem.startswith('metadata.name: "Capital"') for problem in refused.value.problems)
     assert any('action: Unsupported value: "Nope"' in each for each in refused.value.problems)
     with pytest.raises(ClientError, match="not found"):
-        await submit(
-            Session(kube, "no-such-namespace"), of_files(SCRIPT, training(), source="a", name=None)
-        )
+        await submit(Session(kube, "no-such-namespace"), script())
     assert await left_in(kube, namespace) == []
+
+
+EVERYTHING = [
+    *("--image=registry.example/train:1", "--workers=2:8", "--framework=pytorch", "--gpus=2"),
+    *("--cpu=500m", "--memory=4Gi", "--shared-memory=1Gi"),
+    *("--env=A=1", "--env-secret=TOKEN=hub/token", "--env-secret=all-keys"),
+    *("--volume=pvc:data:/data:ro", "--volume=nfs:server.example:/export:/nfs"),
+    *("--volume=host:/opt/models:/models:ro", "--volume=empty:10Gi:/scratch"),
+    *("--node-selector=example.com/pool=gpu", "--toleration=gpu=yes:NoSchedule"),
+    *("--toleration=spot", "--pull-secret=registry", "--service-account=trainer"),
+    *("--autoscale=deadline=2036-01-31T18:00:00Z", "--restart-limit=5"),
+    *("--pip=torchmetrics==1.4", "--pip-cache=/scratch/pip"),
+]
+
+
+@pytest.mark.guarantee("submitted-files-reach-pods")
+async def test_the_api_server_accepts_a_job_with_every_option_and_its_pods(
+    cluster: Cluster, kube: Kube, namespace: str, tmp_path: Path
+) -> None:
+    (tmp_path / "train.py").write_text("print()\n")
+    (tmp_path / "pack" / "deep").mkdir(parents=True)
+    (tmp_path / "pack" / "deep" / "table.bin").write_bytes(b"\xff")
+    options = [*EVERYTHING, "--file=pack", "-o", "yaml"]
+    given = {option.removeprefix("--").partition("=")[0] for option in options}
+    assert given >= OPTIONS.keys(), "an option is missing here"
+    for dry_run in ("client", "server"):
+        arguments = ("submit", "train.py", *options, f"--dry-run={dry_run}")
+        code, out, errors = await run(cluster, namespace, *arguments, folder=tmp_path)
+        assert (code, errors) == (0, "")
+        job = next(yaml.safe_load_all(out))
+        pod = {"metadata": {"name": "a"}, **job["spec"]["replicaSpecs"]["worker"]["template"]}
+        pod["spec"] |= {"restartPolicy": "Never", "serviceAccountName": "default"}
+        await kube.create(PODS, namespace, pod, dry_run=True, strict=True)
+    assert (await elasticjob("init", *EVERYTHING, folder=tmp_path))[0] == 0
+    arguments = ("submit", "train.yaml", "--dry-run=server")
+    code, _, errors = await run(cluster, namespace, *arguments, folder=tmp_path)
+    assert code == 0, errors
+    assert await left_in(kube, namespace) == []
+
+
+@pytest.mark.guarantee("namespace-defaults")
+async def test_wrong_defaults_are_refused_with_their_key_and_forbidden_ones_do_not_exist(
+    cluster: Cluster, kube: Kube, namespace: str, tmp_path: Path
+) -> None:
+    session = Session(kube, namespace)
+    own = JobTemplate(workers=3)
+    assert await completed(session, own) == Completed(own)
+    data = {"image": "registry.example/train:1", "workers": "2", "toleration": "# ours\nspot"}
+    manifest = {"metadata": {"name": "elasticjob-defaults"}, "data": data}
+    await kube.create(CONFIG_MAPS, namespace, manifest)
+    both = await completed(session, own)
+    assert both.template == JobTemplate(image=data["image"], workers=3, tolerations=["spot"])
+    (tmp_path / "train.py").write_text("print()\n")
+    submitted = ("submit", "train.py", "-o", "yaml", "--dry-run=server")
+    _, out, _ = await run(cluster, namespace, *submitted, folder=tmp_path)
+    assert out.startswith(f"# defaults of ConfigMap {namespace}/elasticjob-defaults: image, ")
+    await kube.create(SERVICE_ACCOUNTS, namespace, {"metadata": {"name": "stranger"}})
+    stranger = await kubeconfig_of("stranger", cluster, kube, namespace, tmp_path)
+    async with open_cluster(Access(stranger, None, namespace)) as of_stranger:
+        assert await completed(of_stranger, own) == Completed(own)
+    await kube.patch(CONFIG_MAPS, namespace, "elasticjob-defaults", {"data": {"gpus": "many"}})
+    code, _, errors = await run(cluster, namespace, *submitted, folder=tmp_path)
+    assert code == 1
+    assert f"ConfigMap {namespace}/elasticjob-defaults: data.gpus: gpus: 'many' is not" in errors
+    code, _, _ = await run(
+        cluster, namespace, *submitted, "--image=i", "--no-defaults", folder=tmp_path
+    )
+    assert code == 0
 
 
 class FilesRefused(Kube):
@@ -150,13 +215,13 @@ async def test_a_job_is_deleted_if_its_files_are_rejected_after_all(
 ) -> None:
     session = Session(FilesRefused(kube), namespace)
     with pytest.raises(ClientError, match="exceeded quota"):
-        await submit(session, of_files(SCRIPT, training(), source="train.py", name="one"))
+        await submit(session, script("one"))
     assert await left_in(kube, namespace) == []
     await submit(
         Session(kube, namespace), of_job_file(starter("jax", name="one"), source="one.yaml")
     )
     with pytest.raises(ClientError, match="already exists"):
-        await submit(session, of_files(SCRIPT, training(), source="train.py", name="one"))
+        await submit(session, script("one"))
     assert await left_in(kube, namespace) == ["one"]
 
 

@@ -7,19 +7,22 @@ from typing import Annotated
 
 import typer
 from elasticjob_client.errors import ClientError
-from elasticjob_client.starter import IMAGE, starter
+from elasticjob_client.starter import starter
+from elasticjob_client.template_options import template_of
 
 from elasticjob_cli.echo import echo
 from elasticjob_cli.jobs.options import Framework, reported
+from elasticjob_cli.jobs.template import Given, read_requirements, with_template
 from elasticjob_cli.run.folder import check_name
 
 
+@with_template(without=("framework", "file"))
 def init(
     framework: Annotated[Framework, typer.Option(help="Framework of the training.")],
+    given: Given,
     name: Annotated[
         str, typer.Option(help="Name of the job, and of the file: NAME.yaml.")
     ] = "train",
-    image: Annotated[str, typer.Option(help="Image with train.py and what it imports.")] = IMAGE,
 ) -> None:
     """Write a commented job file for a framework.
 
@@ -28,7 +31,8 @@ def init(
     path = Path(f"{name}.yaml")
     with reported():
         check_name(name)
-        text = starter(framework.value, name=name, image=image)
+        template = template_of(read_requirements(given))
+        text = starter(framework.value, name=name, template=template)
         try:
             with path.open("x") as file:
                 file.write(text)

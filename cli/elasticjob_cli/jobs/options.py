@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import inspect
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator, Mapping
 from contextlib import contextmanager
 from enum import StrEnum
 from inspect import Parameter
@@ -77,20 +77,36 @@ _NOT_IN_TIME = 4
 
 def for_cluster(command: Callable[..., None]) -> Callable[..., None]:
     """Give a command the options that choose a cluster, in place of its parameter `access`."""
+    return with_options(command, "access", _CLUSTER_OPTIONS, Access)
 
-    def with_options(
-        *, namespace: str | None, context: str | None, kubeconfig: Path | None, **others: Any
-    ) -> None:
-        command(**others, access=Access(kubeconfig, context, namespace))
+
+def with_options(
+    command: Callable[..., None],
+    parameter: str,
+    options: Mapping[str, Any],
+    value: Callable[..., object],
+) -> Callable[..., None]:
+    """Give a command options in place of a parameter, whose value is made from what they are given.
+
+    Args:
+        command: the command.
+        parameter: its name.
+        options: the annotation of each option, by the name of `value`'s argument.
+        value: returns the value of the parameter.
+    """
+
+    def changed(**given: Any) -> None:
+        of_options = {name: given.pop(name) for name in options}
+        command(**given, **{parameter: value(**of_options)})
 
     parameters = dict(inspect.signature(command, eval_str=True).parameters)
-    del parameters["access"]
-    for name, option in _CLUSTER_OPTIONS.items():
+    del parameters[parameter]
+    for name, option in options.items():
         parameters[name] = Parameter(name, Parameter.KEYWORD_ONLY, default=None, annotation=option)
-    with_options.__doc__ = command.__doc__
-    with_options.__annotations__ = {name: each.annotation for name, each in parameters.items()}
-    vars(with_options)["__signature__"] = inspect.Signature(list(parameters.values()))
-    return with_options
+    changed.__doc__ = command.__doc__
+    changed.__annotations__ = {name: each.annotation for name, each in parameters.items()}
+    vars(changed)["__signature__"] = inspect.Signature(list(parameters.values()))
+    return changed
 
 
 def run(access: Access, work: Callable[[Cluster], Awaitable[T]], *, job: str = "") -> T:

@@ -8,33 +8,30 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-import yaml
-from elasticjob_api.limits import MAX_RESTARTS
 from elasticjob_api.meta import Json
 from elasticjob_client.cluster import Access, Cluster
 from elasticjob_client.errors import NoLogs, WrongArgument
 from elasticjob_client.logs import LogOptions
-from elasticjob_client.manifests import (
-    MAX_GPUS,
-    Training,
-    parse_env,
-    parse_workers,
-)
 from elasticjob_client.members import Choice
+from elasticjob_client.namespace_defaults import Completed, completed
+from elasticjob_client.scripts import of_script
 from elasticjob_client.submission import (
     Submission,
     in_namespace_of,
     of_job_file,
-    of_script,
+    of_program,
     read_job_file,
 )
 from elasticjob_client.submission import submit as create
+from elasticjob_client.template_options import template_of
 from elasticjob_client.waiting import wait_for
+from elasticjob_client.yaml_text import as_yaml
 from elasticjob_kube.resources import ELASTIC_JOBS
 
 from elasticjob_cli.echo import echo
 from elasticjob_cli.jobs.logs import print_logs
-from elasticjob_cli.jobs.options import Framework, for_cluster, reported, run
+from elasticjob_cli.jobs.options import for_cluster, reported, run
+from elasticjob_cli.jobs.template import Given, read_requirements, with_template
 
 _SCRIPT = ".py"
 
@@ -54,46 +51,32 @@ class Format(StrEnum):
 
 
 @for_cluster
+@with_template()
 def submit(
-    file: Annotated[
-        str, typer.Argument(help="A job file (YAML; - for standard input), or a Python script.")
+    source: Annotated[
+        str,
+        typer.Argument(
+            help="A job file (YAML; - for standard input), or a Python script.", metavar="FILE"
+        ),
     ],
     access: Access,
+    given: Given,
     args: Annotated[
         list[str] | None, typer.Argument(help="Arguments of the script, after --.")
     ] = None,
-    image: Annotated[
-        str | None, typer.Option(help="Image with Python in which the script runs.")
-    ] = None,
-    workers: Annotated[
-        str | None,
-        typer.Option(help="Workers (4), or the least and the most (2:8).", metavar="N|MIN:MAX"),
-    ] = None,
-    framework: Annotated[Framework | None, typer.Option(help="Default: custom.")] = None,
     name: Annotated[
         str | None,
         typer.Option(help="Name of the job; default: the script's; if it is in use, with letters."),
     ] = None,
-    gpus: Annotated[
-        int | None, typer.Option(help="GPUs of each worker.", min=0, max=MAX_GPUS)
-    ] = None,
-    cpu: Annotated[
-        str | None, typer.Option(help="CPU that each worker requests, such as 500m.")
-    ] = None,
-    memory: Annotated[str | None, typer.Option(help="Memory of each worker, such as 4Gi.")] = None,
-    env: Annotated[
-        list[str] | None, typer.Option(help="NAME=VALUE; may be given more than once.")
-    ] = None,
-    restart_limit: Annotated[
-        int | None,
-        typer.Option(
-            help="Restarts of a failed worker before the job fails; default: 3.",
-            min=0,
-            max=MAX_RESTARTS,
-        ),
-    ] = None,
+    no_defaults: Annotated[
+        bool, typer.Option("--no-defaults", help="Use no defaults of the namespace.")
+    ] = False,
     dry_run: Annotated[
-        DryRun | None, typer.Option(help="Create nothing; server: let it check the job.")
+        DryRun | None,
+        typer.Option(
+            help="Create nothing; server: let it check the job; client: ask nobody, so without "
+            "the namespace's defaults."
+        ),
     ] = None,
     output: Annotated[
         Format | None, typer.Option("--output", "-o", help="Print the job, or its name.")
@@ -104,45 +87,36 @@ def submit(
 ) -> None:
     """Create a job from a job file or a Python script.
 
-    A script of at most 768 KiB is stored with the job. The image has the packages that it imports.
+    A script and files of at most 768 KiB are stored with the job. The image has the packages that
+    it imports, or --pip installs them.
     With --follow, exit code 3: the job has failed; Ctrl-C leaves it running.
     """
-    given = {
-        "--image": image,
-        "--workers": workers,
-        "--framework": framework,
-        "--name": name,
-        "--gpus": gpus,
-        "--cpu": cpu,
-        "--memory": memory,
-        "--env": env,
-        "--restart-limit": restart_limit is not None,
-        "arguments": args,
-    }
     with reported():
-        if Path(file).suffix == _SCRIPT:
-            training = Training(
-                command=args or (),
-                image=_needed(image),
-                workers=parse_workers(workers or "1"),
-                framework=framework or "custom",
-                gpus=gpus or 0,
-                cpu=cpu,
-                memory=memory,
-                env=parse_env(env or ()),
-                restart_limit=restart_limit,
-            )
-            submission = of_script(Path(file), training, name=name)
+        if Path(source).suffix == _SCRIPT:
+            own = template_of(read_requirements(given))
+            program = of_script(Path(source), args or (), own.files)
+            fixed = None
         else:
-            submission = _of_file(file, [option for option, value in given.items() if value])
-    if dry_run is DryRun.CLIENT:
-        _print(submission.manifests(), output, dry_run)
-        return
+            options = [f"--{option}" for option in given]
+            options += ["--name"] * bool(name) + ["arguments"] * bool(args)
+            fixed = _of_file(source, options)
+        if dry_run is DryRun.CLIENT:
+            _print((fixed or of_program(program, own, name=name)).manifests(), output, dry_run)
+            return
 
     async def work(cluster: Cluster) -> None:
+        submission = fixed
+        origin = ""
+        if submission is None:
+            both = Completed(own) if no_defaults else await completed(cluster, own)
+            submission = of_program(program, both.template, name=name)
+            origin = both.origin
         where = in_namespace_of(cluster, submission, chosen=access.namespace)
         made = await create(where, submission, dry_run=dry_run is not None)
         made["metadata"].pop("managedFields", None)
+        if origin:
+            as_yaml = output is Format.YAML
+            echo(f"# {origin}" if as_yaml else f"with {origin}", err=not as_yaml)
         _print([made], output, dry_run)
         if follow and dry_run is None:
             sys.stdout.flush()
@@ -159,14 +133,6 @@ async def _follow(cluster: Cluster, name: str) -> None:
         echo(str(error), err=True)
     await wait_for(cluster, name, "succeeded")
     echo(f"job {name} is Succeeded", err=True)
-
-
-def _needed(image: str | None) -> str:
-    if not image:
-        raise WrongArgument(
-            "give --image: the script runs in a container of an image that has its packages"
-        )
-    return image
 
 
 def _of_file(file: str, options: list[str]) -> Submission:
@@ -186,7 +152,7 @@ def _print(made: list[Json], output: Format | None, dry_run: DryRun | None) -> N
     if output is Format.NAME:
         echo(f"{ELASTIC_JOBS.plural}.{ELASTIC_JOBS.group}/{name}")
     elif output is Format.YAML:
-        echo(yaml.safe_dump_all(made, sort_keys=False, allow_unicode=True), nl=False)
+        echo(as_yaml(made), nl=False)
     elif dry_run is DryRun.SERVER:
         echo(f"job {name} would be created (the API server accepts it)")
     elif dry_run is DryRun.CLIENT:

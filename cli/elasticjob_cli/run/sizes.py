@@ -6,8 +6,8 @@ from collections.abc import Collection
 from dataclasses import dataclass
 
 from elasticjob_client.errors import ClientError, WrongArgument
-from elasticjob_client.manifests import Workers, parse_workers
 from elasticjob_client.scaling import SizeChange
+from elasticjob_client.template_options import parse_workers
 
 MOST_WORKERS = 128
 """The bound of a run's workers: each needs an address in the run's subnet."""
@@ -32,14 +32,15 @@ def initial_size(number: int | None, workers: str | None) -> tuple[int, Bounds]:
     Raises:
         WrongArgument: a number is out of bounds, or the text contains no numbers.
     """
-    given = parse_workers(workers) if workers is not None else Workers(1)
-    if number is not None and workers is not None and given.most is None:
+    given = parse_workers(workers) if workers is not None else 1
+    if number is not None and workers is not None and isinstance(given, int):
         raise WrongArgument(
             f"-n {number} and --workers {workers}: "
             "give one of them, or bounds such as --workers 1:4"
         )
-    bounds = Bounds(given.least or 1, given.most or MOST_WORKERS)
-    size = given.replicas if number is None else number
+    bounds = Bounds(1, MOST_WORKERS) if isinstance(given, int) else Bounds(*given)
+    least = given if isinstance(given, int) else bounds.least
+    size = least if number is None else number
     if bounds.most > MOST_WORKERS:
         raise WrongArgument(f"--workers {workers}: one machine has at most {MOST_WORKERS}")
     if not bounds.least <= size <= bounds.most:

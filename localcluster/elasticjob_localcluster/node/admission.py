@@ -78,6 +78,17 @@ def has_token(pod: Pod) -> bool:
     return any(_is_token_volume(volume) for volume in pod.spec.get("volumes") or ())
 
 
+def is_in_folder(mount: Json, volume: Json) -> bool:
+    """Return whether a folder of the pod takes the place of a mount path.
+
+    For a larger /dev/shm, the machine's own is used.
+    """
+    in_memory = (volume.get("emptyDir") or {}).get("medium") == "Memory"
+    if volume.get("name") in _OWN or (in_memory and mount["mountPath"] == "/dev/shm"):  # noqa: S108
+        return False
+    return bool(volume.keys() & {"configMap", "emptyDir"})
+
+
 def of_path(path: str) -> re.Pattern[str]:
     """Return a pattern that finds a path, also as the beginning of a longer one, in an argument."""
     return re.compile(rf"(?<![\w./-]){re.escape(os.path.normpath(path))}(?![\w.-])")
@@ -153,34 +164,31 @@ def _problems_of_volumes(pod: Pod) -> Iterator[str]:
                 kind = volume["hostPath"]["type"]
                 yield f"spec.volumes[{index}].hostPath.type: {kind} is not known"
         elif (
-            "configMap" not in volume
+            not volume.keys() & {"configMap", "emptyDir"}
             and not _is_token_volume(volume)
-            and not _is_shared_memory(volume, pod)
             and volume["name"] not in _OWN
         ):
             yield (
                 f"spec.volumes[{index}].{kind}: nothing can be mounted for a process; "
-                "use a hostPath that is mounted at its own path, "
-                "or the working directory, which is the pod's own"
+                "use a hostPath that is mounted at its own path, or an emptyDir"
             )
 
 
 def _problem_of_mount(mount: Json, volume: Json, container: Json) -> str | None:
     path = mount["mountPath"]
-    if not volume.keys() & {"hostPath", "configMap"}:
+    in_folder = is_in_folder(mount, volume)
+    if not in_folder and "hostPath" not in volume:
         return None
     if mount.get("subPath") or mount.get("subPathExpr"):
         return "subPath: nothing can be mounted for a process; use a hostPath of the path itself"
-    if "configMap" in volume:
-        if any(
-            of_path(path).search(argument)
-            for argument in (*(container.get("command") or ()), *(container.get("args") or ()))
-        ):
+    if in_folder:
+        texts = [*(container.get("command") or ()), *(container.get("args") or ())]
+        texts += [variable.get("value") or "" for variable in container.get("env") or ()]
+        if any(of_path(path).search(text) for text in texts):
             return None
         return (
             f"mountPath: {path}: nothing can be mounted for a process; "
-            "name it in command or args, "
-            "where the folder with the ConfigMap's files is put in its place"
+            "name it in command, args or env, where the volume's folder is put in its place"
         )
     if os.path.normpath(path) != os.path.normpath(volume["hostPath"]["path"]):
         source = volume["hostPath"]["path"]
@@ -193,16 +201,3 @@ def _problem_of_mount(mount: Json, volume: Json, container: Json) -> str | None:
 
 def _is_token_volume(volume: Json) -> bool:
     return "projected" in volume and volume["name"].startswith(TOKEN_VOLUME)
-
-
-def _is_shared_memory(volume: Json, pod: Pod) -> bool:
-    """Return whether a volume is a larger /dev/shm, for which the machine's own is used."""
-    if (volume.get("emptyDir") or {}).get("medium") != "Memory":
-        return False
-    everyone = [*pod.init_containers, *pod.containers]
-    mounts = [mount for container in everyone for mount in container.get("volumeMounts") or ()]
-    return all(
-        mount["mountPath"] == "/dev/shm"  # noqa: S108
-        for mount in mounts
-        if mount["name"] == volume["name"]
-    )

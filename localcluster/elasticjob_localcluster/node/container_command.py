@@ -8,7 +8,7 @@ from pathlib import Path
 
 from elasticjob_api import names
 
-from elasticjob_localcluster.node.admission import has_token, of_path
+from elasticjob_localcluster.node.admission import has_token, is_in_folder, of_path
 from elasticjob_localcluster.node.container_process import Command
 from elasticjob_localcluster.node.context import NodeContext
 from elasticjob_localcluster.node.environment import MARKER, TERMINATION_LOG, command_line
@@ -56,7 +56,11 @@ async def container_command(
     if argv[0].startswith(_COPIED_PROGRAMS):
         # In a pod, the agent brings its library, for any Python.
         variables = with_training_library(variables, directory / "library")
-    argv = with_folders(with_installed_programs(argv), _mounted_folders(pod, container, directory))
+    folders = _mounted_folders(pod, container, directory)
+    own = [entry["name"] for entry in container.get("env") or () if entry["name"] in variables]
+    values = with_folders([variables[name] for name in own], folders)
+    variables |= dict(zip(own, values, strict=True))
+    argv = with_folders(with_installed_programs(argv), folders)
     return Command(argv, variables, where, owner), message_file
 
 
@@ -76,10 +80,10 @@ def with_folders(argv: Sequence[str], folders: Mapping[str, Path]) -> list[str]:
 
 
 def _mounted_folders(pod: Pod, container: Json, directory: Path) -> dict[str, Path]:
-    """Return the folders of the mounted ConfigMaps by their mount paths."""
-    volumes = {volume["name"] for volume in pod.spec.get("volumes") or () if "configMap" in volume}
+    """Return the folders of the mounted ConfigMaps and empty folders by their mount paths."""
+    volumes = {volume["name"]: volume for volume in pod.spec.get("volumes") or ()}
     return {
         mount["mountPath"]: volume_folder(directory, mount["name"])
         for mount in container.get("volumeMounts") or ()
-        if mount["name"] in volumes
+        if is_in_folder(mount, volumes.get(mount["name"], {}))
     }

@@ -26,9 +26,9 @@ from elasticjob_localcluster.node.pod_model import Json, Pod
 from elasticjob_localcluster.node.pod_status import PodFailure, pod_phase, pod_status
 from elasticjob_localcluster.node.status_writer import PodStatusWriter
 from elasticjob_localcluster.node.volumes import (
+    prepare_folders,
     prepare_host_paths,
     state_folder,
-    write_config_maps,
 )
 from elasticjob_localcluster.node.wakeup import Wakeup
 
@@ -164,7 +164,7 @@ class PodWorker:
         """Prepare the volumes; return False, and report why by an event, if one cannot be."""
         try:
             prepare_host_paths(self.pod)
-            await write_config_maps(self._context, self.pod, self._directory)
+            await prepare_folders(self._context, self.pod, self._directory)
         except (ConfigError, OSError) as error:
             if str(error) != self._mount_error:
                 self._mount_error = str(error)

@@ -1,8 +1,8 @@
 """Prepares the volumes that processes can have.
 
-These are host paths, mounted at their own path, and ConfigMaps. Nothing can be mounted, so the
-files of a ConfigMap are written into a folder of the pod, which replaces the mount path in the
-container's command (`container_command.py`).
+These are host paths, mounted at their own path, ConfigMaps and empty folders. Nothing can be
+mounted, so the files of a ConfigMap are written into a folder of the pod, and an emptyDir is one.
+It replaces the mount path in the container's command and variables (`container_command.py`).
 """
 
 from __future__ import annotations
@@ -54,14 +54,16 @@ def prepare_host_paths(pod: Pod) -> None:
             )
 
 
-async def write_config_maps(context: NodeContext, pod: Pod, directory: Path) -> None:
-    """Write the files of the ConfigMaps of the pod's volumes.
+async def prepare_folders(context: NodeContext, pod: Pod, directory: Path) -> None:
+    """Make the folders of the pod's volumes, with the files of the ConfigMaps.
 
     Raises:
         ConfigError: a ConfigMap or a key is missing.
         KubeError: a request to the API server failed.
     """
     for volume in pod.spec.get("volumes") or ():
+        if "emptyDir" in volume:
+            volume_folder(directory, volume["name"]).mkdir(parents=True, exist_ok=True)
         source = volume.get("configMap")
         if source is None:
             continue

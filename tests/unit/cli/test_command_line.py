@@ -202,7 +202,7 @@ def test_a_command_that_does_not_exist_is_a_usage_error() -> None:
         "init --framework custom --name Bad_Name",
         "submit nosuch.yaml",
         "submit nosuch.py --image i",
-        "submit train.py",
+        "submit train.py --dry-run client",
         "submit train.py --image i --workers x",
         "submit train.py --image i --memory 1X",
         "submit train.py --image i --cpu x",

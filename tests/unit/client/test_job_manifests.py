@@ -12,41 +12,42 @@ import pytest
 from elasticjob_api import file_digests, names
 from elasticjob_client.aio import AsyncClient
 from elasticjob_client.errors import ClientError, WrongArgument
+from elasticjob_client.job_template import JobTemplate, merged
 from elasticjob_client.manifests import (
+    MAX_FILES,
     MAX_FILES_BYTES,
     MAX_JOB_NAME,
-    Training,
-    Workers,
+    Program,
     config_map_manifest,
     job_manifest,
     job_name,
-    parse_env,
-    parse_workers,
     script_command,
 )
-from elasticjob_client.submission import (
-    MAX_JOB_FILE_BYTES,
-    Submission,
-    of_files,
-    of_job_file,
-    of_script,
-)
+from elasticjob_client.scripts import of_script
+from elasticjob_client.submission import MAX_JOB_FILE_BYTES, Submission, of_job_file, of_program
+from elasticjob_client.template_options import defaults_of, parse_workers, template_of
+
+PROGRAM = Program("a.py", script_command("a.py"), {"a.py": b"x"})
 
 
-def worker(**options: Any) -> dict[str, Any]:
-    job = job_manifest("a", Training(command=["python", "a.py"], image="i", **options))
+def worker(**fields: Any) -> dict[str, Any]:
+    job = job_manifest("a", JobTemplate(image="i", **fields), Program("a.py", ["python", "a.py"]))
     found: dict[str, Any] = job["spec"]["replicaSpecs"]["worker"]
     return found
 
 
 @pytest.mark.parametrize(
     ("text", "expected"),
-    [("1", Workers(1)), ("4", Workers(4)), ("2:8", Workers(2, 2, 8)), ("3:3", Workers(3, 3, 3))],
+    [
+        ("4", {"replicas": 4}),
+        ("2:8", {"replicas": 2, "minReplicas": 2, "maxReplicas": 8}),
+        ("3:3", {"replicas": 3, "minReplicas": 3, "maxReplicas": 3}),
+    ],
 )
 def test_a_number_is_a_size_and_two_are_its_bounds_and_the_job_begins_with_the_fewest(
-    text: str, expected: Workers
+    text: str, expected: dict[str, int]
 ) -> None:
-    assert parse_workers(text) == expected
+    assert expected.items() <= worker(workers=parse_workers(text)).items()
 
 
 @pytest.mark.parametrize(
@@ -89,22 +90,19 @@ def test_resources_and_variables_are_those_of_the_container() -> None:
 
 
 def test_a_framework_that_needs_more_roles_gets_them_without_gpus() -> None:
-    roles = job_manifest("a", Training(["python"], "i", framework="mxnet", gpus=1))["spec"][
-        "replicaSpecs"
-    ]
+    template = JobTemplate(image="i", framework="mxnet", gpus=1)
+    roles = job_manifest("a", template, PROGRAM)["spec"]["replicaSpecs"]
     assert set(roles) == {"worker", "scheduler", "server"}
     assert "resources" not in roles["server"]["template"]["spec"]["containers"][0]
 
 
 def test_an_unknown_framework_is_refused_with_the_list_of_frameworks() -> None:
     with pytest.raises(ClientError, match=r"give .*pytorch"):
-        job_manifest("a", Training(["python"], "i", framework="torch"))
+        JobTemplate(framework="torch")
 
 
 def test_files_are_where_the_command_names_them() -> None:
-    submission = of_files(
-        {"a.py": b"x"}, Training(script_command("a.py"), "i"), source="a.py", name="job"
-    )
+    submission = of_program(PROGRAM, JobTemplate(image="i"), name="job")
     pod = submission.job["spec"]["replicaSpecs"]["worker"]["template"]["spec"]
     mount = pod["containers"][0]["volumeMounts"][0]
     volume = pod["volumes"][0]
@@ -152,10 +150,10 @@ def test_a_job_is_named_after_its_program(source: str, name: str) -> None:
 
 def test_a_job_has_its_scripts_own_name_and_another_one_only_if_that_is_taken() -> None:
     assert job_name("a" * 90) == "a" * MAX_JOB_NAME
-    training = Training(script_command("train.py"), "i")
-    chosen = of_files({"train.py": b""}, training, source="train.py", name="mine")
+    program = Program("train.py", script_command("train.py"), {"train.py": b""})
+    chosen = of_program(program, JobTemplate(image="i"), name="mine")
     assert (chosen.job["metadata"]["name"], chosen.other) == ("mine", None)
-    free = of_files({"train.py": b""}, training, source="train.py", name=None)
+    free = of_program(program, JobTemplate(image="i"))
     assert free.job["metadata"]["name"] == "train"
     assert free.other is not None
     assert re.fullmatch("train-[a-z0-9]{5}", free.other().job["metadata"]["name"])
@@ -185,15 +183,15 @@ def test_modules_beside_a_script_that_it_imports_are_submitted_with_it(tmp_path:
     (tmp_path / "other.py").write_text("")
     (tmp_path / "package").mkdir()
     (tmp_path / "package" / "__init__.py").write_text("")
-    submission = of_script(tmp_path / "main.py", Training((), "i"))
-    assert sorted(submission.files) == ["deeper.py", "helper.py", "main.py"]
+    program = of_script(tmp_path / "main.py")
+    assert sorted(program.files) == ["deeper.py", "helper.py", "main.py"]
 
 
 def test_variables_have_a_name_and_a_value() -> None:
-    assert parse_env(["A=1", "B=", "A=x=y"]) == {"A": "x=y", "B": ""}
+    assert template_of({"env": ["A=1", "B=", "A=x=y"]}).env == {"A": "x=y", "B": ""}
     for wrong in ("A", "=1", ""):
         with pytest.raises(ClientError, match="give NAME=value"):
-            parse_env([wrong])
+            template_of({"env": [wrong]})
 
 
 @pytest.mark.parametrize(
@@ -226,16 +224,18 @@ def test_a_text_that_is_not_a_job_file_is_refused(text: str, why: str) -> None:
         ("gpus", 1.5),
         ("gpus", True),
         ("image", ""),
-        ("image", None),
-        ("framework", None),
+        ("image", 1),
+        ("framework", True),
         ("env", "A=1"),
         ("env", ["A"]),
+        ("volumes", "pvc:data:/data"),
+        ("pip", [1]),
     ],
 )
 def test_a_value_of_another_type_is_refused_with_its_field(field: str, value: object) -> None:
-    given: dict[str, Any] = {"command": ["python"], "image": "i", field: value}
+    given: dict[str, Any] = {field: value}
     with pytest.raises(ClientError, match=rf"^{field}: "):
-        Training(**given)
+        JobTemplate(**given)
 
 
 @pytest.mark.parametrize(
@@ -257,7 +257,7 @@ async def test_arguments_and_variables_of_a_program_are_texts(
 
 
 @pytest.mark.parametrize(
-    "workers", ["2", "2:4", (1, 2, 3), (), [1, 2], 2.0, True, None, ("1", "2"), (1, None)]
+    "workers", ["2", "2:4", (1, 2, 3), (), [1, 2], 2.0, True, ("1", "2"), (1, None)]
 )
 async def test_workers_of_a_program_are_a_number_or_two(workers: Any) -> None:
     with pytest.raises(ClientError, match=r"^workers: "):
@@ -266,7 +266,7 @@ async def test_workers_of_a_program_are_a_number_or_two(workers: Any) -> None:
 
 def test_a_script_whose_name_cannot_travel_is_refused_with_the_remedy(tmp_path: Path) -> None:
     with pytest.raises(ClientError, match="rename it"):
-        of_script(tmp_path / "my script.py", Training(command=(), image="i"))
+        of_script(tmp_path / "my script.py")
 
 
 @pytest.mark.parametrize(
@@ -284,10 +284,10 @@ def test_a_script_whose_name_cannot_travel_is_refused_with_the_remedy(tmp_path: 
 def test_variables_that_the_operator_would_refuse_are_refused_in_scripts_and_job_files(
     framework: str, name: str, setter: str | None
 ) -> None:
-    training = Training(["python"], "i", framework=framework, env={"A": "1", name: "1"})
-    text = json.dumps(job_manifest("a", training))
+    template = JobTemplate(image="i", framework=framework, env={"A": "1", name: "1"})
+    text = json.dumps(job_manifest("a", template, PROGRAM))
     submissions: tuple[Callable[[], Submission], ...] = (
-        lambda: of_files({"a.py": b""}, training, source="a.py", name=None),
+        lambda: of_program(PROGRAM, template),
         lambda: of_job_file(text, source="a.yaml"),
     )
     for submitted in submissions:
@@ -303,6 +303,150 @@ def test_variables_that_the_operator_would_refuse_are_refused_in_scripts_and_job
     "change", [{"containers": []}, {"containers": ["a"]}, {"containers": [{"env": {"A": "1"}}]}]
 )
 def test_a_job_file_of_another_form_is_left_to_the_api_server(change: dict[str, Any]) -> None:
-    job = job_manifest("a", Training(["python"], "i"))
+    job = job_manifest("a", JobTemplate(image="i"), PROGRAM)
     job["spec"]["replicaSpecs"]["worker"]["template"]["spec"] = change
     assert of_job_file(json.dumps(job), source="a.yaml").job == job
+
+
+@pytest.mark.parametrize(
+    ("option", "text", "field", "part"),
+    [
+        ("volume", "pvc:data:/d:ro", "volumes", [{"persistentVolumeClaim": {"claimName": "data"}}]),
+        (
+            "volume",
+            "nfs:s.example:/e:/d",
+            "volumes",
+            [{"nfs": {"server": "s.example", "path": "/e"}}],
+        ),
+        ("volume", "host:/d:/d", "volumes", [{"hostPath": {"path": "/d"}}]),
+        ("volume", "empty:1Gi:/d", "volumes", [{"emptyDir": {"sizeLimit": "1Gi"}}]),
+        ("toleration", "a", "tolerations", [{"key": "a", "operator": "Exists"}]),
+        (
+            "toleration",
+            "a=b:NoExecute",
+            "tolerations",
+            [{"key": "a", "operator": "Equal", "value": "b", "effect": "NoExecute"}],
+        ),
+        ("pull-secret", "a", "imagePullSecrets", [{"name": "a"}]),
+        ("node-selector", "a.b/c=d", "nodeSelector", {"a.b/c": "d"}),
+        ("service-account", "a", "serviceAccountName", "a"),
+    ],
+)
+def test_a_short_text_becomes_a_part_of_the_pod(
+    option: str, text: str, field: str, part: Any
+) -> None:
+    template = template_of({"image": ["i"], option: [text]})
+    job = job_manifest("a", template, PROGRAM)
+    found = job["spec"]["replicaSpecs"]["worker"]["template"]["spec"][field]
+    if field == "volumes":
+        part = [{"name": "volume-0"} | part[0]]
+    assert found == part
+
+
+@pytest.mark.parametrize(
+    ("option", "text", "why"),
+    [
+        ("volume", "data:/data", "volumes: 'data:/data' is not a volume; give pvc:CLAIM:PATH, "),
+        ("volume", "pvc:Data:/data", "is not a volume"),
+        ("volume", "pvc:data:ro", "'ro' is not a path|is not a volume"),
+        ("volume", "pvc:data:data", "'data' is not a path; give an absolute one"),
+        ("volume", "empty:10:/a/../b", "'/a/../b' is not a path"),
+        ("volume", "empty:much:/a", "volumes: 'much' is not a quantity"),
+        ("volume", "host:/a:/elasticjob/agent", "nothing can be mounted at /elasticjob/agent"),
+        ("toleration", "a=b=c", "tolerations: 'a=b=c' is not a taint; give KEY, "),
+        ("toleration", "a:Never", "where EFFECT is NoSchedule, "),
+        ("env-secret", "A=secret", "env_secrets: 'A=secret' names no Secret; give NAME=SECRET/KEY"),
+        ("env-secret", "secret/key", "names no Secret"),
+        ("autoscale", "fast", "autoscale: 'fast' is no objective; give efficiency, "),
+        ("autoscale", "cost=nan", "is no objective"),
+        ("pull-secret", "A b", "pull_secrets: 'A b' is not a name; give at most 253"),
+        ("gpus", "many", "gpus: 'many' is not a whole number"),
+        ("pip", "-r other.txt", "pip: '-r other.txt': containers do not have this file"),
+        ("pip", "a" * 65_537, "pip: 65537 bytes; requirements have at most 65536"),
+        ("pip-cache", "/cache", "pip_cache: '/cache' is on no volume that pods can write to"),
+    ],
+)
+def test_another_text_is_refused_with_what_can_be_given(option: str, text: str, why: str) -> None:
+    with pytest.raises(WrongArgument, match=why):
+        template_of({option: [text]})
+
+
+def test_what_a_user_gives_wins_over_the_defaults_and_the_rest_is_joined() -> None:
+    defaults = defaults_of(
+        {
+            "volume": "# of the team\n\npvc:data:/data:ro\npvc:cache:/cache\n",
+            "pip-cache": "/cache/pip",
+            "env": "A=theirs\nB=theirs",
+            "env-secret": "C=theirs/c\ntheirs",
+            "gpus": "1",
+        }
+    )
+    own = {"volume": ["empty:1Gi:/data"], "env": ["A=mine", "C=mine"], "gpus": ["0"]}
+    both = merged(defaults, template_of(own))
+    assert both.volumes == ["pvc:cache:/cache", "empty:1Gi:/data"]
+    assert both.env == {"B": "theirs", "A": "mine", "C": "mine"}
+    assert both.env_secrets == ["theirs"]
+    assert (both.gpus, both.pip_cache) == (0, "/cache/pip")
+
+
+@pytest.mark.guarantee("namespace-defaults")
+@pytest.mark.parametrize(
+    ("name", "text", "why"),
+    [
+        (
+            "volumes",
+            "pvc:a:/a",
+            r"data.volumes: is no option of submit; remove it, or give image",
+        ),
+        ("file", "a.py", r"data.file: is no option"),
+        ("binaryData/image", "", r"is no option"),
+        ("volume", "data", r"data.volume: volumes: 'data' is not a volume"),
+        ("image", "a\nb", r"data.image: has 2 lines; give one line"),
+        ("image", " \n", r"data.image: has 0 lines"),
+        ("pip-cache", "/nowhere", r"pip_cache: '/nowhere' is on no volume"),
+    ],
+)
+def test_wrong_defaults_are_refused_by_their_key(name: str, text: str, why: str) -> None:
+    with pytest.raises(WrongArgument, match=why):
+        defaults_of({name: text})
+
+
+@pytest.mark.guarantee("submitted-files-are-those-of-their-author")
+def test_a_folder_lies_beside_the_script_and_a_changed_file_in_it_is_noticed(
+    tmp_path: Path,
+) -> None:
+    deep = tmp_path / "pack" / "deep"
+    deep.mkdir(parents=True)
+    for name in ("table.py", ".hidden", "__pycache__"):
+        (deep / name).mkdir() if name == "__pycache__" else (deep / name).write_text("1")
+    (tmp_path / "a.py").write_text("import pack.deep.table")
+    program = of_script(tmp_path / "a.py", (), [tmp_path / "pack"])
+    submission = of_program(program, JobTemplate(image="i"))
+    pod = submission.job["spec"]["replicaSpecs"]["worker"]["template"]["spec"]
+    stored = submission.manifests()[1]["data"]
+    mounted = tmp_path / "mounted"
+    for item in pod["volumes"][0]["configMap"]["items"]:
+        (mounted / item["path"]).parent.mkdir(parents=True, exist_ok=True)
+        (mounted / item["path"]).write_text(stored[item["key"]])
+    assert sorted(program.files) == ["a.py", "pack/deep/table.py"]
+    digests = pod["containers"][0]["env"][0]["value"]
+    command = ["python", f"{mounted}/a.py"]
+    assert file_digests.difference(digests, command) is None
+    (mounted / "pack" / "deep" / "table.py").write_text("2")
+    assert "table.py has SHA-256" in (file_digests.difference(digests, command) or "")
+
+
+def test_files_that_cannot_travel_are_refused_with_bound_and_remedy(tmp_path: Path) -> None:
+    (tmp_path / "a.py").write_text("")
+    (tmp_path / "large").write_bytes(b" " * (MAX_FILES_BYTES + 1))
+    (tmp_path / "many").mkdir()
+    for number in range(MAX_FILES + 1):
+        (tmp_path / "many" / str(number)).touch()
+    for name, why in (
+        ("large", rf"{MAX_FILES_BYTES + 1} bytes; .* or on a volume \(--volume\)"),
+        ("many", rf"has more than {MAX_FILES} files, which is the most; put it into the image"),
+        ("none", "cannot be read: No such file"),
+        ("a b", "rename it"),
+    ):
+        with pytest.raises(WrongArgument, match=why):
+            of_script(tmp_path / "a.py", (), [tmp_path / name])

@@ -63,6 +63,11 @@ def pod(spec: dict[str, Any] | None = None, **container: Any) -> Pod:
             volumeMounts=[{"name": "s", "mountPath": "/s/"}],
         ),
         pod(
+            {"volumes": [{"name": "d", "emptyDir": {"sizeLimit": "1Gi"}}]},
+            env=[{"name": "CACHE", "value": "/cache/of/mine"}],
+            volumeMounts=[{"name": "d", "mountPath": "/cache"}],
+        ),
+        pod(
             resources={"limits": {"memory": "1Gi"}},
             ports=[{"containerPort": 80}],
             workingDir="/tmp",
@@ -99,7 +104,6 @@ def test_settings_that_a_process_supports_are_accepted(accepted: Pod) -> None:
             "spec.securityContext.sysctls",
             pod({"securityContext": {"sysctls": [{"name": "a", "value": "b"}]}}),
         ),
-        ("spec.volumes[0].emptyDir", pod({"volumes": [{"name": "d", "emptyDir": {}}]})),
         ("spec.volumes[0].emptyDir", pod({"volumes": [{"name": "d"}]})),
         (
             "spec.volumes[0].persistentVolumeClaim",
@@ -107,7 +111,7 @@ def test_settings_that_a_process_supports_are_accepted(accepted: Pod) -> None:
         ),
         ("spec.volumes[0].projected", pod({"volumes": [{"name": "d", "projected": {}}]})),
         (
-            "spec.volumes[0].emptyDir",
+            "spec.containers[0].volumeMounts[0].mountPath",
             pod(
                 {"volumes": [{"name": "m", "emptyDir": {"medium": "Memory"}}]},
                 volumeMounts=[{"name": "m", "mountPath": "/cache"}],
@@ -164,7 +168,7 @@ def test_settings_that_a_process_cannot_support_are_refused_by_field(
 
 
 def test_every_problem_of_a_pod_is_reported_at_once() -> None:
-    why = rejection(pod({"volumes": [{"name": "d", "emptyDir": {}}]}, command=[], tty=True), USER)
+    why = rejection(pod({"volumes": [{"name": "d", "nfs": {}}]}, command=[], tty=True), USER)
     assert why is not None
     assert why.count(";") >= 2
 
