@@ -139,7 +139,7 @@ lock: $(READY)
 	$(LOCK) pyproject.toml --extra examples -c locks/dev.txt -o locks/examples.txt
 	@# The operator does not need the agent's dependencies, which a plain install includes.
 	$(LOCK) pyproject.toml --extra operator -c locks/dev.txt -o locks/operator.txt \
-		$(addprefix --no-emit-package ,grpcio protobuf psutil)
+		$(addprefix --no-emit-package ,grpcio protobuf psutil py-spy)
 
 # The files of a release, in dist/VERSION (CONTRIBUTING.md).
 release: $(READY)

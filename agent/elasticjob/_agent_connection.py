@@ -21,7 +21,7 @@ from typing import Any
 from elasticjob_api import names
 from elasticjob_api.limits import MAX_METRICS
 
-from elasticjob import _process
+from elasticjob import _process, _stacks
 
 REPORT_SECONDS = 0.2
 
@@ -211,6 +211,9 @@ class AgentConnection:
                     self.stop_event.set()
                 self.notified_round = max(self.notified_round, message.get("world_changed", 0))
                 self._changed.notify_all()
+            return
+        if "stacks" in message:
+            self.send({"stacks": message["stacks"], **_stacks.threads()})
             return
         with self._changed:
             answer = self._pending_calls.pop(message.get("id") or 0, None)

@@ -25,6 +25,7 @@ from elasticjob_agent.process_environment import launcher_of
 from elasticjob_agent.readiness import Readiness
 from elasticjob_agent.remote_shell import programs
 from elasticjob_agent.scripts import Scripts
+from elasticjob_agent.stacks import Stacks
 from elasticjob_agent.state.calls import StateCalls
 from elasticjob_agent.torchrun_ranks import RankWatch
 from elasticjob_agent.training_socket import TrainingSocket
@@ -95,6 +96,11 @@ class Agent:
         )
         self._processes: TrainingProcesses | None = None
         self._node_check = NodeCheck(environment)
+        self._stacks = Stacks(
+            self._training_socket,
+            lambda: self._usage_monitor.memory().left,
+            self._launcher.mark if self._launcher else None,
+        )
         self._imports: pb.AgentMessage | None = None
         self._end_task: asyncio.Task[None] | None = None
         self._tasks: set[asyncio.Task[None]] = set()
@@ -209,6 +215,8 @@ class Agent:
                 self._spawn(self._check_node(command.check))
             case "run_script":
                 self._spawn(self._scripts.run(command.run_script))
+            case "collect_stacks":
+                self._spawn(self._collect_stacks(command.collect_stacks))
 
     def usage(self) -> pb.ResourceUsage:
         """Return the newest measurement of the container's use of CPU, memory and GPUs."""
@@ -281,6 +289,12 @@ class Agent:
         result = await self._node_check.run(request)
         if result is not None:
             self._connection.send(pb.AgentMessage(check=result))
+
+    async def _collect_stacks(self, request: pb.CollectStacks) -> None:
+        roots = self._processes.pids if self._processes is not None else []
+        stacks = await self._stacks.collect(request, roots, self._supervisor.in_standby())
+        if stacks is not None:
+            self._connection.send(pb.AgentMessage(stacks=stacks))
 
     async def _wait_for_exit(self, processes: TrainingProcesses, watch: RankWatch | None) -> None:
         """Wait until the processes have exited, and raise the events of that."""
@@ -366,6 +380,7 @@ class Agent:
         if self._supervisor.standby is not None:
             self._supervisor.standby.close()
         self._node_check.end()
+        self._stacks.end()
         self._readiness.close()
         await self._training_socket.close()
         await self._state_calls.close()

@@ -4,6 +4,7 @@ The worker's image may have another Python or none, another C library, no shell,
 So everything from the interpreter down to the dynamic loader is copied from the agent's image:
 
     bin/elasticjob-agent, discover_hosts, python3   static executables, made by elf_launcher.py
+    bin/py-spy                                      the program that reads stacks, also static
     lib/ld.so, lib/*.so.*, lib/python               the loader, the libraries, the interpreter
     lib/python3.X/                                  the standard library and the agent, compiled
     library/                                        `import elasticjob` for any Python
@@ -96,6 +97,9 @@ def _fill(part: Path, target: Path) -> None:
     for name, path in _libraries(loader, interpreter, [*modules.rglob("*.so")]):
         shutil.copyfile(path, native / name)
     _write_launchers(part / "bin", target, machine)
+    py_spy = Path(sys.executable).with_name("py-spy")  # a static program
+    if py_spy.exists():
+        _copy_executable(py_spy, part / "bin" / "py-spy")
 
 
 def _write_launchers(folder: Path, target: Path, machine: str) -> None:

@@ -79,7 +79,7 @@ class NodeCheck:
             return 0.0, f"the node check could not be started: {error}"
         assert benchmark.stdout is not None
         with benchmark.stdout as pipe:
-            text = await _read_all(pipe.fileno())
+            text = await read_all(pipe.fileno())
         try:
             result = json.loads(text)
         except ValueError:
@@ -101,8 +101,8 @@ class NodeCheck:
         )
 
 
-async def _read_all(source: int) -> bytes:
-    """Read to the end on the event loop: a thread could not be cancelled."""
+async def read_all(source: int, *, most: int = 1 << 20) -> bytes:
+    """Read to the end, or `most` bytes, on the event loop: a thread could not be cancelled."""
     loop = asyncio.get_running_loop()
     data = bytearray()
     ended = asyncio.Event()
@@ -110,7 +110,7 @@ async def _read_all(source: int) -> bytes:
     def read() -> None:
         chunk = os.read(source, 65536)
         data.extend(chunk)
-        if not chunk:
+        if not chunk or len(data) >= most:
             ended.set()
 
     loop.add_reader(source, read)

@@ -195,6 +195,11 @@ class TrainingProcesses:
         """Return the number of processes."""
         return len(self._processes)
 
+    @property
+    def pids(self) -> list[int]:
+        """The processes by local rank; 0: it has ended or could not be started."""
+        return [process.pid for process in self._processes]
+
     def signal(self, number: int) -> None:
         """Send a signal to each training process, not to its children."""
         for process in self._processes:

@@ -50,7 +50,7 @@ class RankWatch:
         """Watch until this is cancelled: torchrun may start its processes again."""
         try:
             while True:
-                for pid in await asyncio.to_thread(_ranks, self._mark, self._in_standby()):
+                for pid in await asyncio.to_thread(processes, self._mark, self._in_standby()):
                     self._watch(pid)
                 if len(self._watched) >= self._size:
                     self._one_has_ended.clear()
@@ -91,7 +91,7 @@ class RankWatch:
         os.close(number)
 
 
-def _ranks(mark: str, in_standby: Collection[int]) -> list[int]:
+def processes(mark: str, in_standby: Collection[int]) -> list[int]:
     """Return the living processes that a running launcher below this process has started itself."""
     marked = {}
     for process in psutil.Process().children(recursive=True):

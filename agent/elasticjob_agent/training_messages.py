@@ -10,6 +10,10 @@ from elasticjob_api.v1 import agent_pb2 as pb
 
 from elasticjob_agent.step_reports import StepReport
 
+MOST_FRAMES = 64
+MOST_THREADS = 8
+LONGEST_TEXT = 500
+
 
 def step_report(message: dict[str, Any], *, round_: int, local_rank: int) -> StepReport:
     """Return the step report in a message.
@@ -45,6 +49,12 @@ def local_place(message: dict[str, Any]) -> tuple[int, int]:
         f"process must be a number from 0 to of - 1, and of at most {MAX_SLOTS}, "
         f"not {rank!r} of {size!r}"
     )
+
+
+def texts(value: Any, most: int) -> list[str]:
+    """Return the first texts of a list, each within a bound; of anything else, none."""
+    found = value[:most] if isinstance(value, list) else []
+    return [_encodable(str(each)[:LONGEST_TEXT]) for each in found]
 
 
 def world_size(world: pb.World) -> int:

@@ -70,6 +70,11 @@ class TrainingProcess:
             self._popen.returncode = code
         self._end(shell_code(code))
 
+    @property
+    def pid(self) -> int:
+        """Its process id; 0 if it has ended or could not be started."""
+        return 0 if self.has_ended else self._pid
+
     def wait_for_output(self, seconds: float) -> None:
         """Block at most `seconds` until its output is copied.
 

@@ -9,7 +9,8 @@ The protocol is JSON lines, which any interpreter can write. A process sends
     {"id": 1, "call": …}       a call
 and receives answers with the same id, {"stop": true} (with "leaving": true if this member leaves),
 and {"world_changed": 3} when it can join a new world by the call `next_world`. `announced_world`
-returns that world without joining it.
+returns that world without joining it. To {"stacks": 1} a process answers {"stacks": 1, "frames":
+[…], "others": […]}.
 
 Any process that can open the socket may use the shards of this pod and read the list of hosts.
 """
@@ -114,6 +115,8 @@ class TrainingSocket:
         self._announced = agent_pb2.WorldChanged()
         self._joined_ranks: set[int] = set()
         self._disconnected = asyncio.Event()
+        self._stacks: tuple[int, asyncio.Future[Any]] | None = None
+        self._last_stacks = 0
         self.leaving = False
         """This member leaves the job when its present processes have ended."""
         self.stop_confirmed = False
@@ -195,6 +198,25 @@ class TrainingSocket:
         for connection in self._connections:
             connection.send({"world_changed": round_})
 
+    async def stacks(self, local_rank: int, seconds: float) -> tuple[list[str], list[str]]:
+        """Ask a process for its frames and other threads; none if it does not answer in time."""
+        self._last_stacks += 1
+        answer: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+        self._stacks = (self._last_stacks, answer)
+        for connection in self._connections:
+            if (connection.round, connection.local_rank) == (self._round, local_rank):
+                connection.send({"stacks": self._last_stacks})
+        try:
+            told = await asyncio.wait_for(answer, seconds)
+            frames = training_messages.texts(told.get("frames"), training_messages.MOST_FRAMES)
+            others = training_messages.texts(told.get("others"), training_messages.MOST_THREADS)
+        except (TimeoutError, ValueError):
+            return [], []
+        else:
+            return frames, others
+        finally:
+            self._stacks = None
+
     def request_stop(self) -> None:
         """Ask the present processes to stop, on their present and their later connections."""
         self._stop_requested = True
@@ -257,6 +279,10 @@ class TrainingSocket:
                 self._next_world(connection)
         elif "step" in message:
             self._report(connection, message)
+        elif "stacks" in message:
+            number, answer = self._stacks or (0, None)
+            if answer is not None and message["stacks"] == number and not answer.done():
+                answer.set_result(message)
         elif "process" in message:
             self._introduce(connection, message)
         else:

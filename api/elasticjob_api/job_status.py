@@ -260,6 +260,10 @@ class Progress(Object, frozen=True):
         Time | None,
         Meta(description="Since when no step was finished although members are running."),
     ] = None
+    why_stalled: Annotated[
+        str,
+        Meta(description="Which ranks wait in which collective, and which do not.", max_length=512),
+    ] = ""
     stragglers: Annotated[
         list[ObjectName],
         Meta(

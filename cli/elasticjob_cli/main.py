@@ -35,6 +35,7 @@ COMMANDS = {
         "Show a job's dashboard, or all jobs, in the browser.",
     ),
     "query": ("query.command:query", "Query a job's master: world, members, shards, auto-scaling."),
+    "stacks": ("jobs.stacks:stacks", "Show what the training processes execute, and who waits."),
     "scale": ("jobs.scale:scale", "Change the number of a job's members."),
     "suspend": (
         "jobs.lifecycle:suspend",

@@ -62,12 +62,12 @@ class Master:
         self._stub = job_pb2_grpc.JobServiceStub(channel)
         self._job = job
 
-    async def get(self, name: str, *, seconds: float = CALL_SECONDS) -> Any:
-        """Return the answer to `Get<name>` of JobService, such as `GetProgress`."""
+    async def get(self, name: str, *, seconds: float = CALL_SECONDS, **fields: Any) -> Any:
+        """Return the answer to `Get<name>` of JobService with these fields: `GetProgress`."""
         with self._explained():
             call = getattr(self._stub, f"Get{name}")
             return await call(
-                _request("Get", name), metadata=self._endpoint.metadata, timeout=seconds
+                _request("Get", name, **fields), metadata=self._endpoint.metadata, timeout=seconds
             )
 
     async def watch(self, name: str) -> AsyncGenerator[Any, None]:
@@ -131,9 +131,9 @@ async def open_master(
         yield await reach_master(cluster, job, connect, stack, address=address)
 
 
-def _request(kind: str, name: str) -> Message:
-    """Return the empty request of `Get` or `Watch`."""
-    request: Message = getattr(job_pb2, f"{kind}{name}Request")()
+def _request(kind: str, name: str, **fields: Any) -> Message:
+    """Return the request of `Get` or `Watch`, which is mostly empty."""
+    request: Message = getattr(job_pb2, f"{kind}{name}Request")(**fields)
     return request
 
 

@@ -20,6 +20,7 @@ from elasticjob_api.health import Health
 from elasticjob_shards import LeasesOfRound, Ledgers
 
 from elasticjob_master.agent_streams import AgentStreams, Send
+from elasticjob_master.core import collectives
 from elasticjob_master.core.accounting import Accounting
 from elasticjob_master.core.history import PROCESS_RESTARTED, History
 from elasticjob_master.core.progress import Progress, Report
@@ -47,6 +48,7 @@ from elasticjob_master.core.rendezvous.members import Identity, Member, Usage
 from elasticjob_master.core.rendezvous.rules import Phase, Rules, Timing
 from elasticjob_master.core.rendezvous.state import RendezvousState
 from elasticjob_master.core.report_intervals import Intervals, intervals_for
+from elasticjob_master.core.stacks import Collection
 from elasticjob_master.core.sync.barrier import Barriers
 from elasticjob_master.core.sync.key_value import KeyValueStore
 from elasticjob_master.decision_timer import DecisionTimer
@@ -58,6 +60,7 @@ from elasticjob_master.monitors.history_recorder import HistoryRecorder
 from elasticjob_master.published_hosts import PublishedHosts
 from elasticjob_master.scaling_control import ScalingControl
 from elasticjob_master.script_order import Scripts
+from elasticjob_master.stack_requests import StackRequests, ranks_of
 
 log = logging.getLogger(__name__)
 
@@ -100,6 +103,7 @@ class Controller:
         self.scripts = Scripts()
         self._adopt_settings()
         self.streams = AgentStreams(self.intervals)
+        self.stacks = StackRequests(self.streams.send, self.now)
         self.send_exit: Callable[[Exit], None] = self.streams.send
         # A framework that defines roles trains on the workers only.
         self.hosts = PublishedHosts(names.ROLE_WORKER if self.framework.roles else None)
@@ -353,11 +357,28 @@ class Controller:
             self._record(event)
         if health.restart:
             self._apply(TrainingHung())
+        self._explain_stall(wanted=health.stacks)
         sample = self.history_recorder.tick(self, now, wall=wall)
         if sample is not None:
             self.history.add_sample(sample, self.progress.metrics)
         moment = accountant.moment(self, stalled_since=self.health_monitor.stalled_since)
         self.accounting.advance(now, wall, moment, lambda: accountant.held(self))
+
+    async def collect_stacks(self, ranks: Sequence[int]) -> Collection:
+        """Return the stacks of the members with these ranks, or of all. Raises `LimitReached`."""
+        members = ranks_of([*self.rendezvous.world_members()], self.framework, ranks)
+        stalled = self.health_monitor.stalled_since is not None
+        return await self.stacks.collected(self.rendezvous.round, members, stalled=stalled)
+
+    def _explain_stall(self, *, wanted: bool) -> None:
+        """Ask all members for their stacks, or give the answers to the monitor of the health."""
+        if wanted:
+            members = ranks_of([*self.rendezvous.world_members()], self.framework)
+            self.stacks.begin(self.rendezvous.round, members, stalled=True)
+        answers = self.stacks.tick()
+        if answers is not None and answers.ranks.keys() >= {*self.rendezvous.world}:
+            why = collectives.summary(answers.groups())
+            self._record(self.health_monitor.explain_stall(why, process_round=answers.round))
 
     def record_end(self) -> None:
         """Record the progress at the end of this master, which may be the end of the training."""

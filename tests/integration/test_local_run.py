@@ -51,6 +51,7 @@ def test_a_run_resizes_from_two_to_three_to_one_without_losing_a_step(
     code, said = run.call("logs", "training")
     assert (code, said.partition("; local/training is a run on this machine")[1] != "") == (1, True)
     assert "training-worker-2" in run.call("query", "training", "members")[1]
+    assert "rank" in run.call("stacks", "training", "--rank=2")[1]
     assert run.call("scale", "local/training", "1", "--wait", "--timeout=0")[0] == 4
     assert run.call("scale", "local/training", "1", "--wait", "--timeout=60") == (
         0,

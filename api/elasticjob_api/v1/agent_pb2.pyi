@@ -179,6 +179,7 @@ class AgentMessage(_message.Message):
     SCRIPT_FIELD_NUMBER: _builtins.int
     RESTARTED_FIELD_NUMBER: _builtins.int
     IMPORTS_FIELD_NUMBER: _builtins.int
+    STACKS_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def hello(self) -> Global___Hello: ...
     @_builtins.property
@@ -201,6 +202,8 @@ class AgentMessage(_message.Message):
     def restarted(self) -> Global___ProcessRestarted: ...
     @_builtins.property
     def imports(self) -> Global___Imports: ...
+    @_builtins.property
+    def stacks(self) -> Global___Stacks: ...
     def __init__(
         self,
         *,
@@ -215,12 +218,13 @@ class AgentMessage(_message.Message):
         script: Global___ScriptResult | None = ...,
         restarted: Global___ProcessRestarted | None = ...,
         imports: Global___Imports | None = ...,
+        stacks: Global___Stacks | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["check", b"check", "exited", b"exited", "heartbeat", b"heartbeat", "hello", b"hello", "imports", b"imports", "joined", b"joined", "leaving", b"leaving", "message", b"message", "restarted", b"restarted", "script", b"script", "started", b"started", "step", b"step"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["check", b"check", "exited", b"exited", "heartbeat", b"heartbeat", "hello", b"hello", "imports", b"imports", "joined", b"joined", "leaving", b"leaving", "message", b"message", "restarted", b"restarted", "script", b"script", "stacks", b"stacks", "started", b"started", "step", b"step"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["check", b"check", "exited", b"exited", "heartbeat", b"heartbeat", "hello", b"hello", "imports", b"imports", "joined", b"joined", "leaving", b"leaving", "message", b"message", "restarted", b"restarted", "script", b"script", "started", b"started", "step", b"step"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["check", b"check", "exited", b"exited", "heartbeat", b"heartbeat", "hello", b"hello", "imports", b"imports", "joined", b"joined", "leaving", b"leaving", "message", b"message", "restarted", b"restarted", "script", b"script", "stacks", b"stacks", "started", b"started", "step", b"step"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType_message: _TypeAlias = _typing.Literal["hello", "heartbeat", "step", "started", "exited", "leaving", "check", "joined", "script", "restarted", "imports"]  # noqa: Y015
+    _WhichOneofReturnType_message: _TypeAlias = _typing.Literal["hello", "heartbeat", "step", "started", "exited", "leaving", "check", "joined", "script", "restarted", "imports", "stacks"]  # noqa: Y015
     _WhichOneofArgType_message: _TypeAlias = _typing.Literal["message", b"message"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType_message) -> _WhichOneofReturnType_message | None: ...
 
@@ -648,6 +652,69 @@ class ScriptResult(_message.Message):
 Global___ScriptResult: _TypeAlias = ScriptResult  # noqa: Y015
 
 @_typing.final
+class Stacks(_message.Message):
+    """Stacks answers the latest CollectStacks."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    NUMBER_FIELD_NUMBER: _builtins.int
+    PROCESSES_FIELD_NUMBER: _builtins.int
+    number: _builtins.int
+    @_builtins.property
+    def processes(self) -> _containers.RepeatedCompositeFieldContainer[Global___ProcessStack]: ...
+    def __init__(
+        self,
+        *,
+        number: _builtins.int = ...,
+        processes: _abc.Iterable[Global___ProcessStack] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["number", b"number", "processes", b"processes"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Stacks: _TypeAlias = Stacks  # noqa: Y015
+
+@_typing.final
+class ProcessStack(_message.Message):
+    """ProcessStack is what one training process executes. The agent bounds it, and so does the master."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    LOCAL_RANK_FIELD_NUMBER: _builtins.int
+    FRAMES_FIELD_NUMBER: _builtins.int
+    OTHER_THREADS_FIELD_NUMBER: _builtins.int
+    PROBLEM_FIELD_NUMBER: _builtins.int
+    local_rank: _builtins.int
+    """Its place among the processes of this member."""
+    problem: _builtins.str
+    """Why there are no frames, or what is unusual about the process; empty: nothing."""
+    @_builtins.property
+    def frames(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """Of the main thread, `function (file:line)`, the innermost one first."""
+
+    @_builtins.property
+    def other_threads(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """Name and frames of each other thread."""
+
+    def __init__(
+        self,
+        *,
+        local_rank: _builtins.int = ...,
+        frames: _abc.Iterable[_builtins.str] | None = ...,
+        other_threads: _abc.Iterable[_builtins.str] | None = ...,
+        problem: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["frames", b"frames", "local_rank", b"local_rank", "other_threads", b"other_threads", "problem", b"problem"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ProcessStack: _TypeAlias = ProcessStack  # noqa: Y015
+
+@_typing.final
 class MasterMessage(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -660,6 +727,7 @@ class MasterMessage(_message.Message):
     HOSTS_UPDATED_FIELD_NUMBER: _builtins.int
     WORLD_CHANGED_FIELD_NUMBER: _builtins.int
     RUN_SCRIPT_FIELD_NUMBER: _builtins.int
+    COLLECT_STACKS_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def start(self) -> Global___Start:
         """Start the training process in a world. No other one runs at that time."""
@@ -696,6 +764,10 @@ class MasterMessage(_message.Message):
     def run_script(self) -> Global___RunScript:
         """Run the script of a ScalePlan, once."""
 
+    @_builtins.property
+    def collect_stacks(self) -> Global___CollectStacks:
+        """Return the stacks of the training processes, which run on."""
+
     def __init__(
         self,
         *,
@@ -708,12 +780,13 @@ class MasterMessage(_message.Message):
         hosts_updated: Global___HostsUpdated | None = ...,
         world_changed: Global___WorldChanged | None = ...,
         run_script: Global___RunScript | None = ...,
+        collect_stacks: Global___CollectStacks | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["check", b"check", "command", b"command", "configure", b"configure", "drain", b"drain", "exit", b"exit", "hosts_updated", b"hosts_updated", "run_script", b"run_script", "start", b"start", "stop", b"stop", "world_changed", b"world_changed"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["check", b"check", "collect_stacks", b"collect_stacks", "command", b"command", "configure", b"configure", "drain", b"drain", "exit", b"exit", "hosts_updated", b"hosts_updated", "run_script", b"run_script", "start", b"start", "stop", b"stop", "world_changed", b"world_changed"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["check", b"check", "command", b"command", "configure", b"configure", "drain", b"drain", "exit", b"exit", "hosts_updated", b"hosts_updated", "run_script", b"run_script", "start", b"start", "stop", b"stop", "world_changed", b"world_changed"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["check", b"check", "collect_stacks", b"collect_stacks", "command", b"command", "configure", b"configure", "drain", b"drain", "exit", b"exit", "hosts_updated", b"hosts_updated", "run_script", b"run_script", "start", b"start", "stop", b"stop", "world_changed", b"world_changed"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType_command: _TypeAlias = _typing.Literal["start", "stop", "drain", "exit", "configure", "check", "hosts_updated", "world_changed", "run_script"]  # noqa: Y015
+    _WhichOneofReturnType_command: _TypeAlias = _typing.Literal["start", "stop", "drain", "exit", "configure", "check", "hosts_updated", "world_changed", "run_script", "collect_stacks"]  # noqa: Y015
     _WhichOneofArgType_command: _TypeAlias = _typing.Literal["command", b"command"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType_command) -> _WhichOneofReturnType_command | None: ...
 
@@ -1071,6 +1144,31 @@ class RunScript(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___RunScript: _TypeAlias = RunScript  # noqa: Y015
+
+@_typing.final
+class CollectStacks(_message.Message):
+    """CollectStacks is not repeated. An agent collects once at a time, and answers the latest one."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    NUMBER_FIELD_NUMBER: _builtins.int
+    MAY_PAUSE_FIELD_NUMBER: _builtins.int
+    number: _builtins.int
+    may_pause: _builtins.bool
+    """The training stands still, so a process may be paused for a moment, which shows frames of native code."""
+    def __init__(
+        self,
+        *,
+        number: _builtins.int = ...,
+        may_pause: _builtins.bool = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["may_pause", b"may_pause", "number", b"number"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___CollectStacks: _TypeAlias = CollectStacks  # noqa: Y015
 
 @_typing.final
 class World(_message.Message):

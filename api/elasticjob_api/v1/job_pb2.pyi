@@ -259,6 +259,98 @@ class GetReportRequest(_message.Message):
 Global___GetReportRequest: _TypeAlias = GetReportRequest  # noqa: Y015
 
 @_typing.final
+class GetStacksRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    RANKS_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def ranks(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
+        """Only these ranks; empty: all."""
+
+    def __init__(
+        self,
+        *,
+        ranks: _abc.Iterable[_builtins.int] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["ranks", b"ranks"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___GetStacksRequest: _TypeAlias = GetStacksRequest  # noqa: Y015
+
+@_typing.final
+class StackList(_message.Message):
+    """StackList has the stacks of all asked processes, equal ones once."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    ROUND_FIELD_NUMBER: _builtins.int
+    SUMMARY_FIELD_NUMBER: _builtins.int
+    GROUPS_FIELD_NUMBER: _builtins.int
+    round: _builtins.int
+    summary: _builtins.str
+    """Which ranks wait in which collective, and which do not."""
+    @_builtins.property
+    def groups(self) -> _containers.RepeatedCompositeFieldContainer[Global___StackGroup]:
+        """The largest group first."""
+
+    def __init__(
+        self,
+        *,
+        round: _builtins.int = ...,
+        summary: _builtins.str = ...,
+        groups: _abc.Iterable[Global___StackGroup] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["groups", b"groups", "round", b"round", "summary", b"summary"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___StackList: _TypeAlias = StackList  # noqa: Y015
+
+@_typing.final
+class StackGroup(_message.Message):
+    """StackGroup is processes whose main threads have the same frames."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    RANKS_FIELD_NUMBER: _builtins.int
+    FRAMES_FIELD_NUMBER: _builtins.int
+    OTHER_THREADS_FIELD_NUMBER: _builtins.int
+    PROBLEM_FIELD_NUMBER: _builtins.int
+    WAITS_IN_FIELD_NUMBER: _builtins.int
+    problem: _builtins.str
+    waits_in: _builtins.str
+    """The collective in which they wait; empty: none is recognized."""
+    @_builtins.property
+    def ranks(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]: ...
+    @_builtins.property
+    def frames(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]: ...
+    @_builtins.property
+    def other_threads(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """Of one of them."""
+
+    def __init__(
+        self,
+        *,
+        ranks: _abc.Iterable[_builtins.int] | None = ...,
+        frames: _abc.Iterable[_builtins.str] | None = ...,
+        other_threads: _abc.Iterable[_builtins.str] | None = ...,
+        problem: _builtins.str = ...,
+        waits_in: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["frames", b"frames", "other_threads", b"other_threads", "problem", b"problem", "ranks", b"ranks", "waits_in", b"waits_in"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___StackGroup: _TypeAlias = StackGroup  # noqa: Y015
+
+@_typing.final
 class WatchReportRequest(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -350,6 +442,7 @@ class Progress(_message.Message):
     STALLED_SINCE_FIELD_NUMBER: _builtins.int
     STRAGGLERS_FIELD_NUMBER: _builtins.int
     WHY_NOT_REPLACED_FIELD_NUMBER: _builtins.int
+    WHY_STALLED_FIELD_NUMBER: _builtins.int
     step: _builtins.int
     total_steps: _builtins.int
     samples_per_second: _builtins.float
@@ -365,6 +458,8 @@ class Progress(_message.Message):
     """
     why_not_replaced: _builtins.str
     """Why stragglers are not replaced although the job requests it."""
+    why_stalled: _builtins.str
+    """Which ranks wait in which collective and which do not, while the training is stalled."""
     @_builtins.property
     def metrics(self) -> _containers.ScalarMap[_builtins.str, _builtins.float]: ...
     @_builtins.property
@@ -384,10 +479,11 @@ class Progress(_message.Message):
         stalled_since: _builtins.float = ...,
         stragglers: _abc.Iterable[_builtins.str] | None = ...,
         why_not_replaced: _builtins.str = ...,
+        why_stalled: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["eta_seconds", b"eta_seconds", "last_report_time", b"last_report_time", "metrics", b"metrics", "samples_per_second", b"samples_per_second", "stalled_since", b"stalled_since", "step", b"step", "steps_per_second", b"steps_per_second", "stragglers", b"stragglers", "total_steps", b"total_steps", "why_not_replaced", b"why_not_replaced"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["eta_seconds", b"eta_seconds", "last_report_time", b"last_report_time", "metrics", b"metrics", "samples_per_second", b"samples_per_second", "stalled_since", b"stalled_since", "step", b"step", "steps_per_second", b"steps_per_second", "stragglers", b"stragglers", "total_steps", b"total_steps", "why_not_replaced", b"why_not_replaced", "why_stalled", b"why_stalled"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -101,6 +101,11 @@ class JobServiceStub:
                 request_serializer=elasticjob__api_dot_v1_dot_job__pb2.GetWorldRequest.SerializeToString,
                 response_deserializer=elasticjob__api_dot_v1_dot_agent__pb2.World.FromString,
                 _registered_method=True)
+        self.GetStacks = channel.unary_unary(
+                '/elasticjob.v1.JobService/GetStacks',
+                request_serializer=elasticjob__api_dot_v1_dot_job__pb2.GetStacksRequest.SerializeToString,
+                response_deserializer=elasticjob__api_dot_v1_dot_job__pb2.StackList.FromString,
+                _registered_method=True)
         self.GetReport = channel.unary_unary(
                 '/elasticjob.v1.JobService/GetReport',
                 request_serializer=elasticjob__api_dot_v1_dot_job__pb2.GetReportRequest.SerializeToString,
@@ -201,6 +206,14 @@ class JobServiceServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def GetStacks(self, request, context):
+        """GetStacks asks the agents of the present world what their training processes execute, and waits for their answers,
+        at most 10 s. Calls at the same time share the answers.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def GetReport(self, request, context):
         """GetReport returns the totals of the training up to now.
         """
@@ -281,6 +294,11 @@ def add_JobServiceServicer_to_server(servicer, server):
                     servicer.GetWorld,
                     request_deserializer=elasticjob__api_dot_v1_dot_job__pb2.GetWorldRequest.FromString,
                     response_serializer=elasticjob__api_dot_v1_dot_agent__pb2.World.SerializeToString,
+            ),
+            'GetStacks': grpc.unary_unary_rpc_method_handler(
+                    servicer.GetStacks,
+                    request_deserializer=elasticjob__api_dot_v1_dot_job__pb2.GetStacksRequest.FromString,
+                    response_serializer=elasticjob__api_dot_v1_dot_job__pb2.StackList.SerializeToString,
             ),
             'GetReport': grpc.unary_unary_rpc_method_handler(
                     servicer.GetReport,
@@ -645,6 +663,33 @@ class JobService:
             '/elasticjob.v1.JobService/GetWorld',
             elasticjob__api_dot_v1_dot_job__pb2.GetWorldRequest.SerializeToString,
             elasticjob__api_dot_v1_dot_agent__pb2.World.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def GetStacks(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/elasticjob.v1.JobService/GetStacks',
+            elasticjob__api_dot_v1_dot_job__pb2.GetStacksRequest.SerializeToString,
+            elasticjob__api_dot_v1_dot_job__pb2.StackList.FromString,
             options,
             channel_credentials,
             insecure,

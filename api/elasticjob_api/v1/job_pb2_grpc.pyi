@@ -55,6 +55,10 @@ class JobServiceStub:
     """GetAutoscaling returns what the auto-scaler knows and does; almost empty for a job without a role to scale."""
     WatchAutoscaling: _grpc.UnaryStreamMultiCallable[_job_pb2.WatchAutoscalingRequest, _job_pb2.Autoscaling]
     GetWorld: _grpc.UnaryUnaryMultiCallable[_job_pb2.GetWorldRequest, _agent_pb2.World]
+    GetStacks: _grpc.UnaryUnaryMultiCallable[_job_pb2.GetStacksRequest, _job_pb2.StackList]
+    """GetStacks asks the agents of the present world what their training processes execute, and waits for their answers,
+    at most 10 s. Calls at the same time share the answers.
+    """
     GetReport: _grpc.UnaryUnaryMultiCallable[_job_pb2.GetReportRequest, _job_pb2.Report]
     """GetReport returns the totals of the training up to now."""
     WatchReport: _grpc.UnaryStreamMultiCallable[_job_pb2.WatchReportRequest, _job_pb2.Report]
@@ -85,6 +89,10 @@ class JobServiceAsyncStub(JobServiceStub):
     """GetAutoscaling returns what the auto-scaler knows and does; almost empty for a job without a role to scale."""
     WatchAutoscaling: _aio.UnaryStreamMultiCallable[_job_pb2.WatchAutoscalingRequest, _job_pb2.Autoscaling]  # type: ignore[assignment]
     GetWorld: _aio.UnaryUnaryMultiCallable[_job_pb2.GetWorldRequest, _agent_pb2.World]  # type: ignore[assignment]
+    GetStacks: _aio.UnaryUnaryMultiCallable[_job_pb2.GetStacksRequest, _job_pb2.StackList]  # type: ignore[assignment]
+    """GetStacks asks the agents of the present world what their training processes execute, and waits for their answers,
+    at most 10 s. Calls at the same time share the answers.
+    """
     GetReport: _aio.UnaryUnaryMultiCallable[_job_pb2.GetReportRequest, _job_pb2.Report]  # type: ignore[assignment]
     """GetReport returns the totals of the training up to now."""
     WatchReport: _aio.UnaryStreamMultiCallable[_job_pb2.WatchReportRequest, _job_pb2.Report]  # type: ignore[assignment]
@@ -190,6 +198,16 @@ class JobServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _job_pb2.GetWorldRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_agent_pb2.World, _abc.Awaitable[_agent_pb2.World]]: ...
+
+    @_abc_1.abstractmethod
+    def GetStacks(
+        self,
+        request: _job_pb2.GetStacksRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_job_pb2.StackList, _abc.Awaitable[_job_pb2.StackList]]:
+        """GetStacks asks the agents of the present world what their training processes execute, and waits for their answers,
+        at most 10 s. Calls at the same time share the answers.
+        """
 
     @_abc_1.abstractmethod
     def GetReport(

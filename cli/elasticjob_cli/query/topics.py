@@ -106,6 +106,8 @@ def render_progress(answer: job_pb2.Progress) -> RenderableType:
     ]
     if answer.stalled_since:
         lines.append(("Stalled since", format_timestamp(answer.stalled_since)))
+        if answer.why_stalled:
+            lines.append(("Because", answer.why_stalled))
     if answer.stragglers:
         lines.append(("Stragglers", ", ".join(answer.stragglers)))
     lines += [(name, f"{value:.6g}") for name, value in sorted(answer.metrics.items())]

@@ -14,6 +14,7 @@ from elasticjob_master.script_order import ScriptResult
 _MOST_PODS = 100
 _LONGEST_PROBLEM = 1024
 _LONGEST_REASON = 256
+_LONGEST_WHY_STALLED = 512
 
 
 def progress_status(
@@ -21,6 +22,7 @@ def progress_status(
     now: float,
     *,
     stalled_since: float | None = None,
+    why_stalled: str = "",
     stragglers: Sequence[str] = (),
     why_not_replaced: str = "",
     unfit: Mapping[str, str] | None = None,
@@ -31,6 +33,8 @@ def progress_status(
     problems: dict[str, Any] = {}
     if stalled_since is not None:
         problems["stalledSince"] = format_time(stalled_since)
+        if why_stalled:
+            problems["whyStalled"] = why_stalled[:_LONGEST_WHY_STALLED]
     if stragglers:
         problems["stragglers"] = list(stragglers)[:_MOST_PODS]
         if why_not_replaced:

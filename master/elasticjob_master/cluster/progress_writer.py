@@ -73,6 +73,7 @@ class ProgressWriter:
         controller = self._controller
         return {
             "stalled_since": controller.health_monitor.stalled_since,
+            "why_stalled": controller.health_monitor.why_stalled,
             "stragglers": controller.health_monitor.stragglers,
             "why_not_replaced": controller.scaling.replacer.why_not,
             "unfit": controller.unfit_pods(),

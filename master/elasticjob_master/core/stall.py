@@ -64,6 +64,7 @@ class StallDetector:
         restarted_at: when the last of them happened, in seconds since the epoch.
         idle: the seconds without a step that count.
         first: no step of this round has been reported yet.
+        overdue: this round is stalled: it has no step for longer than the limit.
     """
 
     round: int = 0
@@ -75,6 +76,7 @@ class StallDetector:
     restarted_at: float = 0.0
     idle: float = 0.0
     first: bool = True
+    overdue: bool = False
     _observed_seconds: float = 0.0
     _stepped: bool = False
     _advanced_at: float | None = field(default=None, repr=False)
@@ -94,6 +96,7 @@ class StallDetector:
         self.since = None
         self.idle = 0.0
         self.first = False
+        self.overdue = False
         self._stepped = True
         return ended
 
@@ -130,6 +133,7 @@ class StallDetector:
         if activity == "finished":
             self.since = None
             self.idle = 0.0
+            self.overdue = False
         if activity != "training":
             return False
         if self._stepped and self.stepped_at is not None:
@@ -140,7 +144,8 @@ class StallDetector:
         self._stepped = False
         self._observed_seconds += passed
         limit = self.limit(rule)
-        if not self._exceeds(limit):
+        self.overdue = self._exceeds(limit)
+        if not self.overdue:
             recovered = wall - self.restarted_at > _RECOVERED_FACTOR * limit
             if self.since is None and recovered:
                 self.restarts = 0
@@ -166,6 +171,7 @@ class StallDetector:
             self.round = process_round
             self.idle = 0.0
             self.first = True
+            self.overdue = False
 
     def stored(self) -> StoredStall:
         """Return the fields to store."""

@@ -27,6 +27,8 @@ log = logging.getLogger(__name__)
 _STALL_SECONDS = 1.0
 _STRAGGLERS_SECONDS = 2.0
 """Between two checks."""
+_STACKS_SECONDS = 15.0
+"""How long a restart waits for the stacks, whose collection takes at most 10 s."""
 
 
 @dataclass(frozen=True)
@@ -36,10 +38,12 @@ class HealthFindings:
     Attributes:
         events: to be recorded.
         restart: all training processes are to be restarted.
+        stacks: the stacks of all training processes are wanted, for `explain_stall`.
     """
 
     events: tuple[NewEvent, ...] = ()
     restart: bool = False
+    stacks: bool = False
 
 
 _NOTHING_NEW = HealthFindings()
@@ -51,11 +55,15 @@ class HealthMonitor:
     Attributes:
         stall: the time since the last step.
         stragglers: the pods of members that are much slower than the others, sorted.
+        why_stalled: which ranks wait in which collective, and which do not; empty: not known.
     """
 
     def __init__(self) -> None:
         self.stall = StallDetector()
         self.stragglers: tuple[str, ...] = ()
+        self.why_stalled = ""
+        self._asked_round = 0
+        self._restart_from = 0.0
         self._stall_due = 0.0
         self._stragglers_due = 0.0
 
@@ -70,6 +78,8 @@ class HealthMonitor:
         Return the end of the stall that it ends, if it does.
         """
         if self.stall.step_finished(report.seconds, wall, process_round=process_round):
+            self.why_stalled = ""
+            self._asked_round = 0
             return _event("Resumed", f"step {report.step} is finished")
         return None
 
@@ -79,13 +89,26 @@ class HealthMonitor:
             return _NOTHING_NEW
         events: list[NewEvent] = []
         restart = False
+        stacks = False
         if now >= self._stall_due:
             self._stall_due = now + _STALL_SECONDS
             restart = self._check_stall(job, now, wall, events)
+            stacks = self._wants_stacks(job, now)
         if now >= self._stragglers_due:
             self._stragglers_due = now + _STRAGGLERS_SECONDS
             self._check_stragglers(job, now, events)
-        return HealthFindings(tuple(events), restart) if events or restart else _NOTHING_NEW
+        if events or restart or stacks:
+            return HealthFindings(tuple(events), restart, stacks)
+        return _NOTHING_NEW
+
+    def explain_stall(self, why: str, *, process_round: int) -> NewEvent | None:
+        """Take what the stacks of a round say about its stall; return the event if that is new."""
+        if self.stall.since is None or process_round != self._asked_round:
+            return None
+        self._restart_from = 0.0
+        is_new = why not in ("", self.why_stalled)
+        self.why_stalled = why
+        return _event("StallExplained", why, warning=True) if is_new else None
 
     def restore(
         self,
@@ -110,8 +133,12 @@ class HealthMonitor:
         health = job.health
         stall = self.stall
         before = self.stall.since
+        # The stacks are taken before the processes are killed, if that takes no longer.
+        is_explained = self._asked_round == job.rendezvous.round and now >= self._restart_from
         rule = StallRule(
-            health.stall_factor, float(health.stall_seconds), restart=health.on_stall == "Restart"
+            health.stall_factor,
+            float(health.stall_seconds),
+            restart=health.on_stall == "Restart" and is_explained,
         )
         restart = stall.advance(
             now, wall, activity=_activity(job), process_round=job.rendezvous.round, rule=rule
@@ -125,6 +152,17 @@ class HealthMonitor:
             message = f"starting all processes anew, {stall.restarts} of at most {MOST_RESTARTS} times in a row"
             events.append(_event("RestartedForStall", message, warning=True))
         return restart
+
+    def _wants_stacks(self, job: JobView, now: float) -> bool:
+        """Return whether the stacks of a stalled round are to be taken: once in a round."""
+        present = job.rendezvous.round
+        if not self.stall.overdue or self._asked_round == present:
+            if self.stall.since is None:
+                self.why_stalled = ""
+            return False
+        self._asked_round = present
+        self._restart_from = now + _STACKS_SECONDS
+        return True
 
     def _check_stragglers(self, job: JobView, now: float, events: list[NewEvent]) -> None:
         health = job.health

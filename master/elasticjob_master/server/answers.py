@@ -53,6 +53,7 @@ def progress(controller: Controller) -> pb.Progress:
         stalled_since=controller.health_monitor.stalled_since or 0.0,
         stragglers=controller.health_monitor.stragglers,
         why_not_replaced=controller.scaling.replacer.why_not,
+        why_stalled=controller.health_monitor.why_stalled,
     )
 
 

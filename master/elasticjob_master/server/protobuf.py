@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ipaddress
-from collections.abc import Iterable
+from collections.abc import Iterable, Set
 from dataclasses import asdict
 
 from elasticjob_api.frameworks import Peer
@@ -15,11 +15,13 @@ from elasticjob_api.v1 import job_pb2 as job
 from elasticjob_api.v1 import shards_pb2 as shards
 from elasticjob_shards import LeasesOfRound, Ledger
 
+from elasticjob_master.core import collectives
 from elasticjob_master.core.history import History
 from elasticjob_master.core.progress import Report
 from elasticjob_master.core.rendezvous.host_discovery import HostList
 from elasticjob_master.core.rendezvous.members import Identity, Member, Usage
 from elasticjob_master.core.scale_plans import PlanSummary
+from elasticjob_master.core.stacks import Collection, Stack, bounded
 
 MOST_INCARNATIONS = 1_000_000
 MOST_CORES = 100_000.0
@@ -136,6 +138,31 @@ def peer(source: Member) -> Peer:
     """Return a member in the form that the frameworks' environments are made from."""
     who = source.identity
     return Peer(who.pod_name, who.role, who.index, who.address, who.slots)
+
+
+def stacks(message: agent.Stacks) -> dict[int, Stack]:
+    """Return the stacks of a member's processes by local rank, within bounds."""
+    return {
+        each.local_rank: bounded(each.frames, each.other_threads, each.problem)
+        for each in message.processes[:MAX_SLOTS]
+    }
+
+
+def stack_list(source: Collection, wanted: Set[int]) -> job.StackList:
+    """Return the stacks of a collection in groups, of the wanted ranks; empty: of all."""
+    found = ((stack, tuple(r for r in of if r in wanted)) for stack, of in source.groups())
+    groups = [group for group in found if group[1]] if wanted else source.groups()
+    messages = [
+        job.StackGroup(
+            ranks=ranks,
+            frames=stack.frames,
+            other_threads=stack.others,
+            problem=stack.problem,
+            waits_in=collectives.awaited(stack.frames),
+        )
+        for stack, ranks in groups
+    ]
+    return job.StackList(round=source.round, summary=collectives.summary(groups), groups=messages)
 
 
 def host_list(source: HostList) -> discovery.HostList:

@@ -78,6 +78,8 @@ def _stalled(progress: Progress) -> HealthCondition:
     message = (
         f"no step has been finished since {progress.stalled_since}; the last one is {progress.step}"
     )
+    if progress.why_stalled:
+        message += f"; {progress.why_stalled}"
     return HealthCondition(TRAINING_STALLED, True, "Stalled", message)
 
 

@@ -48,4 +48,4 @@ def test_the_query_token_differs_for_each_job() -> None:
 def test_no_call_of_the_query_token_changes_the_job() -> None:
     for path in (*READING, *OPEN_TO_ALL):
         assert not path.rpartition("/")[2].startswith(CHANGES), path
-    assert len([path for path in READING if "JobService" in path]) == 15
+    assert len([path for path in READING if "JobService" in path]) == 16

@@ -6,10 +6,11 @@ import pytest
 from elasticjob_api.health import Health
 from elasticjob_master.controller import Controller
 from elasticjob_master.core.progress import Report
-from elasticjob_master.core.rendezvous.commands import Command, Start, Stop
+from elasticjob_master.core.rendezvous.commands import CollectStacks, Command, Start, Stop
 from elasticjob_master.core.rendezvous.events import MemberConnected, ProcessExited, ProcessStarted
 from elasticjob_master.core.rendezvous.members import Identity
 from elasticjob_master.core.rendezvous.rules import RoleSize
+from elasticjob_master.core.stacks import Stack
 from elasticjob_master.job_facts import JobFacts
 
 
@@ -17,6 +18,7 @@ class Job(Controller):
     """A job of two members, with a simulated clock and simulated agents."""
 
     clock = 100.0
+    answers = True
 
     def __init__(self, framework: str = "jax", health: Health | None = None) -> None:
         # Horovod with a launcher somewhere else, whose driver has its own processes.
@@ -51,6 +53,13 @@ class Job(Controller):
                 elif isinstance(command, Stop):
                     event = ProcessExited(member.uid, command.round, 143, requested=True)
                     self.exited(member, event)
+                elif isinstance(command, CollectStacks) and self.answers:
+                    frames = (
+                        ("barrier (elasticjob/key_value.py:1)",)
+                        if member.uid == "u0"
+                        else ("f (x:1)",)
+                    )
+                    self.stacks.answer(member.uid, command.number, {0: Stack(frames)})
 
     def wait(self, seconds: int, *, silent: bool = False) -> None:
         """Let time pass; the agents send heartbeats unless they are `silent`."""
@@ -126,6 +135,7 @@ async def test_on_a_stall_all_processes_restart_once_if_the_job_says_so(
     assert job.health_monitor.stall.since is None
     assert [each for each in job.reasons() if "tall" in each or each == "Resumed"] == [
         "Stalled",
+        "StallExplained",
         "RestartedForStall",
         "Resumed",
     ]
@@ -140,3 +150,27 @@ async def test_a_process_that_continues_in_the_next_world_keeps_its_steps() -> N
     job.train(5)
     assert job.progress.step == 20
     assert job.progress.reporter_count() == 2
+
+
+@pytest.mark.guarantee("training-hangs")
+@pytest.mark.parametrize(("answers", "seconds"), [(True, 3), (False, 12)])
+async def test_a_restart_waits_for_the_stacks_of_the_stall_but_not_for_long(
+    answers: bool, seconds: int
+) -> None:
+    job = Job(health=Health(stall_seconds=20, on_stall="Restart"))
+    job.answers = answers
+    job.train(15)
+    while job.health_monitor.stalled_since is None:
+        job.wait(1)
+    assert job.rendezvous.round == 1
+    job.wait(min(seconds, 9))
+    assert job.rendezvous.round == (2 if answers else 1)
+    job.wait(seconds)
+    assert job.rendezvous.round == 2
+    why = "rank 0 waits in elasticjob barrier; rank 1 does not: it is in f (x:1)"
+    assert job.health_monitor.why_stalled == (why if answers else SILENT)
+    job.train(1, process_round=2)
+    assert job.health_monitor.why_stalled == "", "a step ends the stall"
+
+
+SILENT = "ranks 0-1: its agent has not answered in time"

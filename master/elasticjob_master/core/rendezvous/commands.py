@@ -107,6 +107,15 @@ class RunScript:
 
 
 @dataclass(frozen=True)
+class CollectStacks:
+    """Return the stacks of the member's training processes, which may be paused for a moment."""
+
+    uid: str
+    number: int
+    may_pause: bool
+
+
+@dataclass(frozen=True)
 class ReleaseLeases:
     """Return the shards that are leased to the member, whose training process has ended."""
 
@@ -138,6 +147,7 @@ Command = (
     | HostsUpdated
     | WorldChanged
     | RunScript
+    | CollectStacks
     | ReleaseLeases
     | MemberRemoved
     | CloseStream

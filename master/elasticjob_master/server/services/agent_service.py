@@ -17,6 +17,7 @@ from elasticjob_master.controller import Controller
 from elasticjob_master.core.rendezvous.commands import (
     Check,
     CloseStream,
+    CollectStacks,
     Command,
     Configure,
     Drain,
@@ -177,6 +178,9 @@ class AgentService:
                 controller.scripts.ended(member, ended.id, ended.exit_code, ended.message)
             case "imports" if len(message.imports.plan) <= _MAX_PLAN_BYTES:
                 self._imports[member.identity.role] = message.imports.plan
+            case "stacks":
+                processes = protobuf.stacks(message.stacks)
+                controller.stacks.answer(member.uid, message.stacks.number, processes)
             case "hello" if message.hello.draining:
                 self._leave(member)
 
@@ -220,7 +224,7 @@ class AgentService:
 
 
 def _message(
-    command: Stop | Drain | Exit | Check | Configure | HostsUpdated | RunScript,
+    command: Stop | Drain | Exit | Check | Configure | HostsUpdated | RunScript | CollectStacks,
 ) -> pb.MasterMessage:
     match command:
         case Stop():
@@ -254,6 +258,9 @@ def _message(
                 timeout_seconds=command.timeout_seconds,
             )
             return pb.MasterMessage(run_script=script)
+        case CollectStacks():
+            stacks = pb.CollectStacks(number=command.number, may_pause=command.may_pause)
+            return pb.MasterMessage(collect_stacks=stacks)
 
 
 def _process_exited(member: Member, exited: pb.ProcessExited) -> ProcessExited:

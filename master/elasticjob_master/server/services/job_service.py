@@ -20,6 +20,7 @@ from elasticjob_api.v1.job_pb2_grpc import JobServiceServicer
 from elasticjob_master.config import Config
 from elasticjob_master.controller import Controller
 from elasticjob_master.server import answers, protobuf
+from elasticjob_master.server.services import errors
 
 MOST_WATCHES = 256
 _WATCH_SECONDS = 1.0
@@ -117,6 +118,11 @@ class JobService(JobServiceServicer):
 
     async def GetWorld(self, request: pb.GetWorldRequest, context: Any) -> agent_pb2.World:
         return answers.world(self._controller)
+
+    async def GetStacks(self, request: pb.GetStacksRequest, context: Any) -> pb.StackList:
+        async with errors.abort_on_refusal(context):
+            found = await self._controller.collect_stacks(request.ranks)
+            return protobuf.stack_list(found, frozenset(request.ranks))
 
     async def GetReport(self, request: pb.GetReportRequest, context: Any) -> pb.Report:
         return answers.report(self._controller, self._config)
