@@ -61,7 +61,7 @@ class Agent:
     def open(self) -> None:
         """Open the stream."""
         self.stream = self.connection.call(_CONNECT, self._on_message)
-        hello = pb.Hello(pod_uid=self.uid, reads_packed_worlds=True)
+        hello = pb.Hello(pod_uid=self.uid, reads_packed_worlds=True, fetches_worlds=True)
         self.send(pb.AgentMessage(hello=hello).SerializeToString())
 
     def send(self, message: bytes) -> None:

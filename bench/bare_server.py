@@ -94,7 +94,7 @@ class CountingShardService(ShardServiceServicer):
 async def serve() -> None:
     """Serve for ever."""
     server = grpc.aio.server(options=[("grpc.so_reuseport", 0)])
-    add_AgentServiceServicer_to_server(CountingAgentService(), server)
+    add_AgentServiceServicer_to_server(CountingAgentService(), server)  # type: ignore[abstract]
     add_ShardServiceServicer_to_server(CountingShardService(), server)  # type: ignore[abstract]
     health_pb2_grpc.add_HealthServicer_to_server(health.aio.HealthServicer(), server)
     pair = (os.environ[names.ENV_TLS_KEY].encode(), os.environ[names.ENV_TLS_CERT].encode())

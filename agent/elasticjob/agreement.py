@@ -144,6 +144,13 @@ def highest_limit(limit: int) -> int:
     return int(highest)
 
 
+def _roles(agent: AgentConnection) -> frozenset[str]:
+    try:
+        return frozenset(agent.call("roles").result()["roles"])
+    except AgentError:  # an agent of an earlier version, whose list of members costs no call
+        return frozenset(member.role for member in members())
+
+
 class _ProcessAgreement:
     """This process' agreement; a forked process, which has another connection, gets its own."""
 
@@ -155,7 +162,7 @@ class _ProcessAgreement:
     def roles(self, agent: AgentConnection) -> frozenset[str]:
         """Return the roles of the processes of the world."""
         if self._agent is not agent:
-            self._roles = frozenset(member.role for member in members())
+            self._roles = _roles(agent)
             self._agreement = None
             self._agent = agent
         return self._roles

@@ -21,7 +21,7 @@ from elasticjob_agent.lifecycle import State, decide
 from elasticjob_agent.master_connection import MasterConnection, open_channel
 from elasticjob_agent.node_check import NodeCheck
 from elasticjob_agent.process import ProcessSupervisor, TrainingProcesses
-from elasticjob_agent.process_environment import launcher_of
+from elasticjob_agent.process_environment import launcher_of, reads_hosts
 from elasticjob_agent.readiness import Readiness
 from elasticjob_agent.remote_shell import programs
 from elasticjob_agent.scripts import Scripts
@@ -140,7 +140,7 @@ class Agent:
 
     def _send_imports(self, imports: bytes) -> None:
         """Send what the program imports, if this is the first member of its role in the world."""
-        members = self._state.running.members if self._state.running else ()
+        members = self._state.running.world.members if self._state.running else ()
         first = next((m.pod_name for m in members if m.role == self._config.role), None)
         if first == self._config.pod_name:
             self._imports = pb.AgentMessage(imports=pb.Imports(plan=imports))
@@ -174,6 +174,7 @@ class Agent:
                 leased=self._training_socket.leased_shards(),
                 leased_all=True,
                 reads_packed_worlds=True,
+                fetches_worlds=not reads_hosts(self._command, self._environment),
             )
         )
         if state.last_exit is not None:
@@ -272,11 +273,12 @@ class Agent:
                     self._exit_code.set_result(action.code)
 
     def _launch(self, launch: Launch) -> None:
-        self._training_socket.begin_round(launch.round, launch.members, len(launch.variables))
+        self._training_socket.begin_round(launch.round, launch.world, len(launch.variables))
         self._horovod.begin_processes(launch.round, launch.first_rank, len(launch.variables))
         self._connection.send(pb.AgentMessage(started=pb.ProcessStarted(round=launch.round)))
         if self._launcher is launchers.DEEPSPEED:
-            hosts = [f"{each.pod_name} slots={max(1, each.processes)}\n" for each in launch.members]
+            members = launch.world.members
+            hosts = [f"{each.pod_name} slots={max(1, each.processes)}\n" for each in members]
             Path(launch.variables[0][launchers.HOST_FILE]).write_text("".join(hosts))
         self._processes = self._supervisor.start(launch.variables, first_rank=launch.first_rank)
         watch = None

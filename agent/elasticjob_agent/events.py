@@ -19,7 +19,7 @@ class Launch:
         round: the number of the world.
         variables: the variables that the agent sets in each process, by rank.
         first_rank: the rank of the first one.
-        members: the members of the world.
+        world: as the master has sent it.
         restart_in_place: a crashed process may be restarted in this world. It may not beside other
             processes: they know its addresses, have passed barriers with it, and are ahead of the
             checkpoint that it would load.
@@ -29,7 +29,7 @@ class Launch:
     round: int
     variables: Sequence[Mapping[str, str]] = ()
     first_rank: int = 0
-    members: Sequence[Any] = ()
+    world: Any = None
     restart_in_place: bool = True
     crash_excused: bool = False
 

@@ -45,7 +45,7 @@ def launch(
         round=start.world.round,
         variables=variables,
         first_rank=start.rank,
-        members=start.world.members,
+        world=start.world,
         restart_in_place=restart_in_place,
         crash_excused=start.crash_excused,
     )

@@ -14,6 +14,7 @@ from elasticjob_api.frameworks.peer import meeting_port
 from elasticjob_api.v1 import agent_pb2 as pb
 
 from elasticjob_agent.config import Config
+from elasticjob_agent.training_messages import world_size
 
 Environment = dict[str, str]
 
@@ -22,6 +23,7 @@ MAX_ARG_STRLEN = 131_072
 MAX_CHARACTERS = 6 * 1024 * 1024
 """Linux' highest limit in bytes for a command and its environment together."""
 _ROLE = re.compile(r"[a-z0-9-]+")
+_HOSTS = re.compile(r"\bELASTICJOB_[A-Z0-9_]+_HOSTS\b")
 
 
 def environments(
@@ -43,7 +45,7 @@ def environments(
     shared = {
         names.ENV_SOCKET: str(socket),
         names.ENV_ROUND: str(start.world.round),
-        **_hosts(start.world.members),
+        **_hosts(start.world),
     }
     launcher = launcher_of(config, command)
     if launcher is not None:
@@ -53,14 +55,13 @@ def environments(
         own = {} if launcher is launchers.TORCHRUN else _of_other_launcher(start, socket)
         return [{**defaults, **shared, **own, **_torchrun_options(start, config)}]
     processes = [start.environment, *(each.variables for each in start.other_environments)]
-    size = sum(max(1, member.processes) for member in start.world.members)
     return [
         {
             **shared,
             **_own_devices(container, config, local_rank, len(processes)),
             **variables,
             names.ENV_RANK: str(start.rank + local_rank),
-            names.ENV_WORLD_SIZE: str(size),
+            names.ENV_WORLD_SIZE: str(world_size(start.world)),
             names.ENV_LOCAL_RANK: str(local_rank),
             names.ENV_LOCAL_SIZE: str(len(processes)),
         }
@@ -104,10 +105,17 @@ def render(
     return rendered[:count], {**dict(zip(container, rendered[count:], strict=True)), **variables}
 
 
-def _hosts(members: Sequence[pb.Member]) -> Environment:
+def reads_hosts(command: Sequence[str], container: Mapping[str, str]) -> bool:
+    """Return whether a command, or a variable of its container, contains a list of hosts."""
+    return any(_HOSTS.search(text) for text in (*command, *container.values()))
+
+
+def _hosts(world: pb.World) -> Environment:
     """Return the addresses of rank 0's pod and of each role's pods, unless they are too long."""
+    members = world.members
     addresses: defaultdict[str, list[str]] = defaultdict(list)
-    for member in sorted(members, key=lambda member: member.index):
+    listed = () if world.member_count else members
+    for member in sorted(listed, key=lambda member: member.index):
         if _ROLE.fullmatch(member.role):
             addresses[member.role].append(member.address)
     hosts = {names.hosts_env(role): ",".join(all_of_it) for role, all_of_it in addresses.items()}
@@ -119,11 +127,13 @@ def _hosts(members: Sequence[pb.Member]) -> Environment:
 def _torchrun_options(start: pb.Start, config: Config) -> Environment:
     """Return torchrun's options for this member."""
     members = start.world.members
-    position = next(i for i, member in enumerate(members) if member.pod_name == config.pod_name)
+    position = start.position
+    if not start.world.member_count:
+        position = next(i for i, member in enumerate(members) if member.pod_name == config.pod_name)
     return torchrun.environment(
         members[0].address,
         meeting_port(members[0].address, pytorch.PORT),
-        nodes=len(members),
+        nodes=start.world.member_count or len(members),
         node_rank=position,
         processes=1 + len(start.other_environments),
     )
@@ -136,7 +146,7 @@ def _of_other_launcher(start: pb.Start, socket: Path) -> Environment:
     without any. If it starts too few, they wait for the others instead of training alone.
     """
     processes = 1 + len(start.other_environments)
-    several = sum(max(1, member.processes) for member in start.world.members) > 1
+    several = world_size(start.world) > 1
     return {
         **start.environment,
         "LOCAL_WORLD_SIZE": str(processes),

@@ -59,7 +59,7 @@ def texts(value: Any, most: int) -> list[str]:
 
 def world_size(world: pb.World) -> int:
     """Return the number of processes of a world."""
-    return sum(max(1, member.processes) for member in world.members)
+    return world.process_count or sum(max(1, member.processes) for member in world.members)
 
 
 def processes(members: Sequence[pb.Member]) -> list[dict[str, Any]]:

@@ -21,7 +21,7 @@ import asyncio
 import json
 import shutil
 import tempfile
-from collections.abc import Callable, Coroutine, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
@@ -33,6 +33,7 @@ from elasticjob_api.v1 import agent_pb2
 from elasticjob_agent import training_messages, writable_directory
 from elasticjob_agent.proxy.master_call import CallError
 from elasticjob_agent.proxy.master_proxy import Handler, MasterProxy
+from elasticjob_agent.proxy.shards import Request
 from elasticjob_agent.step_reports import StepReport
 
 MAX_LINE_BYTES = 1 << 20
@@ -51,8 +52,7 @@ class _Connection:
     Attributes:
         writer: of the connection.
         round: the round that the process was started in.
-        world_round: the round of the latest world that it has joined.
-        members: the members of that world.
+        world: the latest world that it has joined.
         local_rank: the process among those of this member.
         local_size: the number of processes of this member.
         stoppable: the process listens for stops.
@@ -61,12 +61,16 @@ class _Connection:
 
     writer: asyncio.StreamWriter
     round: int
-    world_round: int
-    members: Sequence[agent_pb2.Member]
+    world: agent_pb2.World
     local_rank: int = 0
     local_size: int = 1
     stoppable: bool = False
     calls: int = 0
+
+    @property
+    def world_round(self) -> int:
+        """The round of the latest world that it has joined."""
+        return self.world.round
 
     def send(self, message: dict[str, Any]) -> None:
         if self.writer.transport.get_write_buffer_size() > MAX_UNREAD_BYTES:
@@ -110,7 +114,7 @@ class TrainingSocket:
         self._server: asyncio.Server | None = None
         self._round = 0
         self._stop_requested = False
-        self._members: Sequence[agent_pb2.Member] = ()
+        self._world = agent_pb2.World()
         self._processes = 1
         self._announced = agent_pb2.WorldChanged()
         self._joined_ranks: set[int] = set()
@@ -171,12 +175,12 @@ class TrainingSocket:
         except TimeoutError:
             return
 
-    def begin_round(self, round_: int, members: Sequence[agent_pb2.Member], processes: int) -> None:
+    def begin_round(self, round_: int, world: agent_pb2.World, processes: int) -> None:
         """Expect a number of processes of a round, and forget the stops of earlier processes."""
         self._round = round_
         self._stop_requested = False
         self.stop_confirmed = False
-        self._members = members
+        self._world = world
         self._processes = processes
         self._announced = agent_pb2.WorldChanged()
         self._joined_ranks = set()
@@ -230,7 +234,7 @@ class TrainingSocket:
         if len(self._connections) >= MAX_CONNECTIONS:
             writer.close()
             return
-        connection = _Connection(writer, self._round, self._round, self._members)
+        connection = _Connection(writer, self._round, self._world)
         self._connections.add(connection)
         try:
             if self._stop_requested:
@@ -254,9 +258,9 @@ class TrainingSocket:
             message = None
         if not isinstance(message, dict):
             connection.send({"id": None, "error": "not a JSON object"})
-        elif message.get("call") == "members":
-            members = training_messages.processes(connection.members)
-            connection.send({"id": message.get("id"), "result": {"members": members}})
+        elif message.get("call") == "roles":
+            roles = sorted({member.role for member in connection.world.members})
+            connection.send({"id": message.get("id"), "result": {"roles": roles}})
         elif message.get("call") == "announced_world":
             connection.send({"id": message.get("id"), **self._announced_world(connection)})
         elif message.get("call") == "next_world":
@@ -309,8 +313,7 @@ class TrainingSocket:
         world = self._announced.world
         if "error" in answer:
             return answer
-        connection.world_round = world.round
-        connection.members = world.members
+        connection.world = world
         self._joined_ranks.add(connection.local_rank)
         if len(self._joined_ranks) >= self._processes and self.joined_round < world.round:
             self.joined_round = world.round
@@ -338,7 +341,11 @@ class TrainingSocket:
 
     async def _answer(self, connection: _Connection, message: dict[str, Any]) -> None:
         try:
-            result = await self._proxy.call(message, connection)
+            if message.get("call") == "members":
+                members = await self._proxy.members(connection.world)
+                result: Request = {"members": training_messages.processes(members)}
+            else:
+                result = await self._proxy.call(message, connection)
         except CallError as error:
             connection.send({"id": message["id"], "error": str(error)})
         else:

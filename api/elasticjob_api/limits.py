@@ -38,6 +38,10 @@ MAX_INDEX = 100_000
 """The highest index of a member."""
 MAX_INDICES = 20_000
 """Members of a role in a status: twice a role's limit, for a plan that replaces all members."""
+LISTED_MEMBERS = 1_000
+"""Members of a world up to which each of them is sent the whole list at the start. It would be a
+gigabyte for the members of a larger one together, and most programs do not read it.
+"""
 MAX_RESTARTS = 10_000
 """Bound of the limits of counted restarts and of restarts in a pod."""
 MAX_COUNTER = 1_000_000_000

@@ -14,6 +14,7 @@ from elasticjob_api import names
 from elasticjob_api.frameworks import FRAMEWORKS
 from elasticjob_api.health import Health
 from elasticjob_api.json_log import LogFormat
+from elasticjob_api.limits import LISTED_MEMBERS
 
 from elasticjob_master.core.rendezvous.rules import RoleSize
 
@@ -42,6 +43,7 @@ class Config:
             them.
         sizes_from_stdin: each line of standard input is the number of workers, and the master ends
             with the input.
+        listed_members: members of a world up to which each of them is sent the whole list.
     """
 
     job_name: str
@@ -60,6 +62,7 @@ class Config:
     log_level: str = "INFO"
     log_format: LogFormat = "text"
     health: Health = field(default_factory=Health)
+    listed_members: int = LISTED_MEMBERS
 
     @property
     def more_addresses(self) -> tuple[str, ...]:
@@ -123,6 +126,7 @@ def load(arguments: Sequence[str], environment: Mapping[str, str]) -> Config:
         log_level=options.log_level.upper(),
         log_format=_log_format(options, environment),
         health=_health(options),
+        listed_members=options.listed_members,
     )
 
 
@@ -255,6 +259,14 @@ def _parser() -> argparse.ArgumentParser:
         default="Restart",
         choices=["Restart", "Keep", "Notify"],
         help="standalone: as onWorldChange of the workers",
+    )
+    parser.add_argument(
+        "--listed-members",
+        type=int,
+        default=LISTED_MEMBERS,
+        metavar="N",
+        help="members of a larger world fetch the list of all when their program asks for it "
+        f"(default {LISTED_MEMBERS})",
     )
     parser.add_argument("--insecure", action="store_true", help="standalone: neither TLS nor token")
     parser.add_argument(

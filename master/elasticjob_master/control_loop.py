@@ -30,7 +30,7 @@ async def run(controller: Controller) -> None:
             controller.continue_after_pause(now - last)
             await asyncio.sleep(0)  # handle the messages that have arrived first
         last = now
-        controller.decisions.decide_now()
+        controller.decisions.decide_if_due()
         controller.tick_monitors(now)
         progress = _progress(controller)
         if progress != stored and now - stored_at >= _STORE_SECONDS:

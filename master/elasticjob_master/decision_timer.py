@@ -40,6 +40,11 @@ class DecisionTimer:
         """Return the seconds between two decisions, at least these."""
         return min(max(least, self._decision_seconds / _SHARE_OF_TIME), _LONGEST_PAUSE_SECONDS)
 
+    def decide_if_due(self) -> None:
+        """Decide, unless a decision was made for events within the last pause."""
+        if self._clock() - self._decided_at >= self.pause(0.0):
+            self.decide_now()
+
     def decide_now(self) -> None:
         """Decide, whether or not it was requested."""
         self._requested = False

@@ -183,12 +183,13 @@ def test_a_script_runs_with_its_packages_folders_secrets_volumes_and_the_namespa
     literals = [f"--from-literal={name}={text}" for name, text in defaults.items()]
     sandbox.kubectl("create", "configmap", "elasticjob-defaults", *literals)
     options = [f"--image={images.PYTHON}", "--workers=2", "--env=MINE=mine", "--shared-memory=64Mi"]
-    options += [f"--pip={tiny_wheel(tmp_path)}", f"--dir={tmp_path / 'pack'}", "--follow"]
-    done = CommandLineUser(sandbox).run(
-        "submit", str(tmp_path / "train.py"), *options, "--", "--epochs", "1"
-    )
+    options += [f"--pip={tiny_wheel(tmp_path)}", f"--dir={tmp_path / 'pack'}"]
+    user = CommandLineUser(sandbox)
+    done = user.run("submit", str(tmp_path / "train.py"), *options, "--", "--epochs", "1")
     assert done.returncode == 0, done.stderr
-    assert "] tiny table secret mine ['--epochs', '1']\n" in done.stdout
+    ended = "--for=jsonpath={.status.phase}=Succeeded"
+    sandbox.kubectl("wait", "ej/train", ended, "--timeout=240s")
+    assert "] tiny table secret mine ['--epochs', '1']\n" in user.out("logs", "train", "--all")
     where = f"ConfigMap {sandbox.namespace}/elasticjob-defaults"
     assert f"with defaults of {where}: env, env-secret, volume\n" in done.stderr
 

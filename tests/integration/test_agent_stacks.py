@@ -49,7 +49,7 @@ async def setting() -> AsyncIterator[Setting]:
             channel=channel, pod_uid="uid", on_report=lambda _report: stepped.set()
         )
         await socket.open()
-        socket.begin_round(1, [], 1)
+        socket.begin_round(1, pb.World(), 1)
         shell = subprocess.Popen(
             ["sh", "-c", '"$@"; true', "sh", sys.executable, "-c", PROGRAM],
             env={**os.environ, names.ENV_SOCKET: str(socket.path)},

@@ -216,6 +216,7 @@ def test_kustomize_and_helm_enable_a_choice_in_the_same_way(
     rendered = _by_name(yaml.safe_load_all(text))
     assert built.keys() == rendered.keys()
     for key in (key for key in built if key[0] != "CustomResourceDefinition"):
+        assert built[key]["metadata"].pop("namespace", "") in ("", SYSTEM)
         assert built[key] == rendered[key]
     for found in (built, rendered):
         deployment = found["Deployment", "elasticjob-operator"]

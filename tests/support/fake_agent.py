@@ -90,6 +90,8 @@ class FakeAgent:
                     self._answer(connection, message["id"], result)
                 if message.get("call") == "state_folder":
                     self._answer(connection, message["id"], {"path": None, "address": None})
+                if message.get("call") == "roles":
+                    self._answer(connection, message["id"], {"roles": list(self._roles)})
                 if message.get("call") == "members":
                     self._answer(connection, message["id"], {"members": self._members()})
         with self._changed:

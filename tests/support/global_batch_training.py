@@ -15,7 +15,7 @@ import torch
 import torch.distributed as dist
 from elasticjob_shards import checkpoint
 
-SIZE = 603
+SIZE = 303
 EPOCHS = 4
 
 

@@ -56,6 +56,20 @@ def peer_identity() -> str:
     return (pair.certificate_pem + pair.key_pem).decode()
 
 
+def channel_to(target: str, token: str | None = TOKEN) -> grpc.aio.Channel:
+    """Return a channel to a master that shows a token."""
+    credentials = grpc.ssl_channel_credentials(certificates()[0].encode())
+    if token is not None:
+        credentials = grpc.composite_channel_credentials(
+            credentials, grpc.access_token_call_credentials(token)
+        )
+    options = [
+        ("grpc.ssl_target_name_override", names.TLS_SERVER_NAME),
+        ("grpc.enable_http_proxy", 0),
+    ]
+    return grpc.aio.secure_channel(target, credentials, options=options)
+
+
 @dataclass
 class Master:
     """One running master."""
@@ -72,18 +86,7 @@ class Master:
         """Return a channel that shows a token."""
         if self.insecure:
             return grpc.aio.insecure_channel(f"{self.address}:{self.grpc_port}")
-        credentials = grpc.ssl_channel_credentials(certificates()[0].encode())
-        if token is not None:
-            credentials = grpc.composite_channel_credentials(
-                credentials, grpc.access_token_call_credentials(token)
-            )
-        options = [
-            ("grpc.ssl_target_name_override", names.TLS_SERVER_NAME),
-            ("grpc.enable_http_proxy", 0),
-        ]
-        return grpc.aio.secure_channel(
-            f"{self.address}:{self.grpc_port}", credentials, options=options
-        )
+        return channel_to(f"{self.address}:{self.grpc_port}", token)
 
     async def kill(self) -> tuple[int, int]:
         """Kill it, as the loss of its node would; return its ports, for the next master."""

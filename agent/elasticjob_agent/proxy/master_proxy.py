@@ -7,11 +7,14 @@ reported need no call: the master takes them back when it learns of the exit.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 
 import grpc.aio
+from elasticjob_api import packed_worlds
 from elasticjob_api.v1 import agent_pb2
 from elasticjob_api.v1 import discovery_pb2 as discovery
+from elasticjob_api.v1.agent_pb2_grpc import AgentServiceStub
 from elasticjob_api.v1.discovery_pb2_grpc import DiscoveryServiceStub
 
 from elasticjob_agent.proxy.master_call import CallError, call_until_answered
@@ -40,6 +43,10 @@ class MasterProxy:
         self.local_barriers = values.local_barriers
         """Where the processes of this pod meet."""
         self._shell_messages = ShellMessages(channel, pod_uid)
+        self._agent_service = AgentServiceStub(channel)
+        self._fetching = asyncio.Lock()
+        self._fetched = agent_pb2.World()
+        """The latest world whose list of members was left out of its Start, with that list."""
         self._discovery = DiscoveryServiceStub(channel)
         self._handlers: dict[str, Handler] = {
             **others,
@@ -75,6 +82,30 @@ class MasterProxy:
                 for host in answer.hosts
             ]
         }
+
+    async def members(self, world: agent_pb2.World) -> Sequence[agent_pb2.Member]:
+        """Return the members of a world; a list that was left out is fetched once for the pod.
+
+        Raises:
+            CallError: the world has ended, or the master does not know its members any more.
+        """
+        if not world.member_count:
+            return world.members
+        async with self._fetching:
+            if self._fetched.round != world.round:
+                message = agent_pb2.GetWorldOfRoundRequest(round=world.round)
+                answer = await call_until_answered(self._agent_service.GetWorldOfRound, message)
+                try:
+                    fetched = packed_worlds.unpack(answer.packed_world)
+                except ValueError as error:
+                    raise CallError(str(error)) from error
+                if packed_worlds.digest(fetched) != world.digest:
+                    raise CallError(
+                        f"the master has restarted and does not know the members of round "
+                        f"{world.round} any more; the world of another round follows"
+                    )
+                self._fetched = fetched
+            return self._fetched.members
 
     def leased_shards(self) -> list[agent_pb2.LeasedShards]:
         """Return the leased shards of which no master has confirmed a report."""

@@ -165,6 +165,45 @@ class GetImportsResponse(_message.Message):
 Global___GetImportsResponse: _TypeAlias = GetImportsResponse  # noqa: Y015
 
 @_typing.final
+class GetWorldOfRoundRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    ROUND_FIELD_NUMBER: _builtins.int
+    round: _builtins.int
+    def __init__(
+        self,
+        *,
+        round: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["round", b"round"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___GetWorldOfRoundRequest: _TypeAlias = GetWorldOfRoundRequest  # noqa: Y015
+
+@_typing.final
+class GetWorldOfRoundResponse(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    PACKED_WORLD_FIELD_NUMBER: _builtins.int
+    packed_world: _builtins.bytes
+    """As in Start."""
+    def __init__(
+        self,
+        *,
+        packed_world: _builtins.bytes = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["packed_world", b"packed_world"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___GetWorldOfRoundResponse: _TypeAlias = GetWorldOfRoundResponse  # noqa: Y015
+
+@_typing.final
 class AgentMessage(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -243,6 +282,7 @@ class Hello(_message.Message):
     LEASED_FIELD_NUMBER: _builtins.int
     LEASED_ALL_FIELD_NUMBER: _builtins.int
     READS_PACKED_WORLDS_FIELD_NUMBER: _builtins.int
+    FETCHES_WORLDS_FIELD_NUMBER: _builtins.int
     pod_uid: _builtins.str
     running_round: _builtins.int
     """Round of the running training process; 0 when none runs."""
@@ -255,6 +295,8 @@ class Hello(_message.Message):
     """
     reads_packed_worlds: _builtins.bool
     """The agent reads `packed_world` of Start and WorldChanged. To agents of an earlier version `world` is sent."""
+    fetches_worlds: _builtins.bool
+    """The agent fetches the list of members by GetWorldOfRound when its program asks for it, so Start may leave it out."""
     @_builtins.property
     def leased(self) -> _containers.RepeatedCompositeFieldContainer[Global___LeasedShards]:
         """Shards that the processes of this pod have leased and whose report no master has confirmed. An earlier master may
@@ -271,10 +313,11 @@ class Hello(_message.Message):
         leased: _abc.Iterable[Global___LeasedShards] | None = ...,
         leased_all: _builtins.bool = ...,
         reads_packed_worlds: _builtins.bool = ...,
+        fetches_worlds: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["draining", b"draining", "joined_round", b"joined_round", "leased", b"leased", "leased_all", b"leased_all", "pod_uid", b"pod_uid", "reads_packed_worlds", b"reads_packed_worlds", "running_round", b"running_round"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["draining", b"draining", "fetches_worlds", b"fetches_worlds", "joined_round", b"joined_round", "leased", b"leased", "leased_all", b"leased_all", "pod_uid", b"pod_uid", "reads_packed_worlds", b"reads_packed_worlds", "running_round", b"running_round"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -824,6 +867,7 @@ class Start(_message.Message):
     CRASH_EXCUSED_FIELD_NUMBER: _builtins.int
     GOES_ON_FIELD_NUMBER: _builtins.int
     PACKED_WORLD_FIELD_NUMBER: _builtins.int
+    POSITION_FIELD_NUMBER: _builtins.int
     rank: _builtins.int
     """Rank of this member's first process; its others have the ranks that follow."""
     elastic_driver: _builtins.bool
@@ -840,6 +884,8 @@ class Start(_message.Message):
     """In place of `world`: the same World, compressed with zlib, with those fields of its members that agents read. All
     members get the same bytes. Only for agents that read it (Hello.reads_packed_worlds).
     """
+    position: _builtins.int
+    """The position of this member in the list of a world that has `member_count`."""
     @_builtins.property
     def world(self) -> Global___World: ...
     @_builtins.property
@@ -861,10 +907,11 @@ class Start(_message.Message):
         crash_excused: _builtins.bool = ...,
         goes_on: _builtins.bool = ...,
         packed_world: _builtins.bytes = ...,
+        position: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["world", b"world"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["crash_excused", b"crash_excused", "elastic_driver", b"elastic_driver", "environment", b"environment", "goes_on", b"goes_on", "other_environments", b"other_environments", "packed_world", b"packed_world", "rank", b"rank", "world", b"world"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["crash_excused", b"crash_excused", "elastic_driver", b"elastic_driver", "environment", b"environment", "goes_on", b"goes_on", "other_environments", b"other_environments", "packed_world", b"packed_world", "position", b"position", "rank", b"rank", "world", b"world"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -1180,7 +1227,17 @@ class World(_message.Message):
 
     ROUND_FIELD_NUMBER: _builtins.int
     MEMBERS_FIELD_NUMBER: _builtins.int
+    MEMBER_COUNT_FIELD_NUMBER: _builtins.int
+    PROCESS_COUNT_FIELD_NUMBER: _builtins.int
+    DIGEST_FIELD_NUMBER: _builtins.int
     round: _builtins.int
+    member_count: _builtins.int
+    """If set, `members` has only the first member of each role, and these are the numbers of all members and processes.
+    Only in a Start for an agent with Hello.fetches_worlds.
+    """
+    process_count: _builtins.int
+    digest: _builtins.bytes
+    """SHA-256 of the serialized World with the list that was left out. A restarted master may know another list."""
     @_builtins.property
     def members(self) -> _containers.RepeatedCompositeFieldContainer[Global___Member]: ...
     def __init__(
@@ -1188,10 +1245,13 @@ class World(_message.Message):
         *,
         round: _builtins.int = ...,
         members: _abc.Iterable[Global___Member] | None = ...,
+        member_count: _builtins.int = ...,
+        process_count: _builtins.int = ...,
+        digest: _builtins.bytes = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["members", b"members", "round", b"round"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["digest", b"digest", "member_count", b"member_count", "members", b"members", "process_count", b"process_count", "round", b"round"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -45,6 +45,11 @@ class AgentServiceStub:
                 request_serializer=elasticjob__api_dot_v1_dot_agent__pb2.GetImportsRequest.SerializeToString,
                 response_deserializer=elasticjob__api_dot_v1_dot_agent__pb2.GetImportsResponse.FromString,
                 _registered_method=True)
+        self.GetWorldOfRound = channel.unary_unary(
+                '/elasticjob.v1.AgentService/GetWorldOfRound',
+                request_serializer=elasticjob__api_dot_v1_dot_agent__pb2.GetWorldOfRoundRequest.SerializeToString,
+                response_deserializer=elasticjob__api_dot_v1_dot_agent__pb2.GetWorldOfRoundResponse.FromString,
+                _registered_method=True)
         self.Connect = channel.stream_stream(
                 '/elasticjob.v1.AgentService/Connect',
                 request_serializer=elasticjob__api_dot_v1_dot_agent__pb2.AgentMessage.SerializeToString,
@@ -71,6 +76,14 @@ class AgentServiceServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def GetWorldOfRound(self, request, context):
+        """GetWorldOfRound returns the list of members that Start has left out. It is refused for any round but the present
+        one: a program never gets the list of another world than its own.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def Connect(self, request_iterator, context):
         """Connect carries all other messages in both directions, as long as the agent runs. The agent sends Hello first.
         A new stream of the same pod replaces the old one.
@@ -91,6 +104,11 @@ def add_AgentServiceServicer_to_server(servicer, server):
                     servicer.GetImports,
                     request_deserializer=elasticjob__api_dot_v1_dot_agent__pb2.GetImportsRequest.FromString,
                     response_serializer=elasticjob__api_dot_v1_dot_agent__pb2.GetImportsResponse.SerializeToString,
+            ),
+            'GetWorldOfRound': grpc.unary_unary_rpc_method_handler(
+                    servicer.GetWorldOfRound,
+                    request_deserializer=elasticjob__api_dot_v1_dot_agent__pb2.GetWorldOfRoundRequest.FromString,
+                    response_serializer=elasticjob__api_dot_v1_dot_agent__pb2.GetWorldOfRoundResponse.SerializeToString,
             ),
             'Connect': grpc.stream_stream_rpc_method_handler(
                     servicer.Connect,
@@ -153,6 +171,33 @@ class AgentService:
             '/elasticjob.v1.AgentService/GetImports',
             elasticjob__api_dot_v1_dot_agent__pb2.GetImportsRequest.SerializeToString,
             elasticjob__api_dot_v1_dot_agent__pb2.GetImportsResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def GetWorldOfRound(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/elasticjob.v1.AgentService/GetWorldOfRound',
+            elasticjob__api_dot_v1_dot_agent__pb2.GetWorldOfRoundRequest.SerializeToString,
+            elasticjob__api_dot_v1_dot_agent__pb2.GetWorldOfRoundResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -39,6 +39,10 @@ class AgentServiceStub:
     """GetImports returns what the program of a role imports. A new member imports it before it registers, while the
     present world trains.
     """
+    GetWorldOfRound: _grpc.UnaryUnaryMultiCallable[_agent_pb2.GetWorldOfRoundRequest, _agent_pb2.GetWorldOfRoundResponse]
+    """GetWorldOfRound returns the list of members that Start has left out. It is refused for any round but the present
+    one: a program never gets the list of another world than its own.
+    """
     Connect: _grpc.StreamStreamMultiCallable[_agent_pb2.AgentMessage, _agent_pb2.MasterMessage]
     """Connect carries all other messages in both directions, as long as the agent runs. The agent sends Hello first.
     A new stream of the same pod replaces the old one.
@@ -54,6 +58,10 @@ class AgentServiceAsyncStub(AgentServiceStub):
     GetImports: _aio.UnaryUnaryMultiCallable[_agent_pb2.GetImportsRequest, _agent_pb2.GetImportsResponse]  # type: ignore[assignment]
     """GetImports returns what the program of a role imports. A new member imports it before it registers, while the
     present world trains.
+    """
+    GetWorldOfRound: _aio.UnaryUnaryMultiCallable[_agent_pb2.GetWorldOfRoundRequest, _agent_pb2.GetWorldOfRoundResponse]  # type: ignore[assignment]
+    """GetWorldOfRound returns the list of members that Start has left out. It is refused for any round but the present
+    one: a program never gets the list of another world than its own.
     """
     Connect: _aio.StreamStreamMultiCallable[_agent_pb2.AgentMessage, _agent_pb2.MasterMessage]  # type: ignore[assignment]
     """Connect carries all other messages in both directions, as long as the agent runs. The agent sends Hello first.
@@ -79,6 +87,16 @@ class AgentServiceServicer(metaclass=_abc_1.ABCMeta):
     ) -> _typing.Union[_agent_pb2.GetImportsResponse, _abc.Awaitable[_agent_pb2.GetImportsResponse]]:
         """GetImports returns what the program of a role imports. A new member imports it before it registers, while the
         present world trains.
+        """
+
+    @_abc_1.abstractmethod
+    def GetWorldOfRound(
+        self,
+        request: _agent_pb2.GetWorldOfRoundRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_agent_pb2.GetWorldOfRoundResponse, _abc.Awaitable[_agent_pb2.GetWorldOfRoundResponse]]:
+        """GetWorldOfRound returns the list of members that Start has left out. It is refused for any round but the present
+        one: a program never gets the list of another world than its own.
         """
 
     @_abc_1.abstractmethod

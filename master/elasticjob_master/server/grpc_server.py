@@ -160,7 +160,8 @@ class GrpcServer:
         self.callers = Callers(controller.expected_members)
         interceptors = [TokenInterceptor(config.token, self.calls, self.callers)]
         self._server = server = grpc.aio.server(interceptors=interceptors, options=_OPTIONS)
-        server.add_generic_rpc_handlers((AgentService(controller, self.callers).handler(),))
+        agent_service = AgentService(controller, self.callers, config.listed_members)
+        server.add_generic_rpc_handlers((agent_service.handler(),))
         discovery_pb2_grpc.add_DiscoveryServiceServicer_to_server(
             DiscoveryService(controller), server
         )

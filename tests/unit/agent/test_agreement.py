@@ -175,8 +175,8 @@ def test_steps_send_no_message_until_a_stop_is_requested(
             assert not elasticjob.should_stop_together()
         elasticjob.confirm_stop()
         agent.wait(lambda fake: {"stopping": True} in fake.messages)
-        members = {"id": 1, "call": "members"}
-        assert agent.messages == [members, {"stoppable": True}, {"stopping": True}]
+        roles = {"id": 1, "call": "roles"}
+        assert agent.messages == [roles, {"stoppable": True}, {"stopping": True}]
 
 
 @pytest.mark.guarantee("ranks-stop-together")

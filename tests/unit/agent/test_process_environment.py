@@ -10,6 +10,7 @@ from elasticjob_agent.process_environment import (
     MAX_ARG_STRLEN,
     MAX_CHARACTERS,
     environments,
+    reads_hosts,
     render,
 )
 from elasticjob_api import names
@@ -197,6 +198,45 @@ def hosts(start: pb.Start) -> dict[str, str]:
     variables = agent_environment({}, master="10.0.0.9")
     (one,) = environments(start, config.load(variables), ["python"], variables, Path("/tmp/socket"))
     return {name: value for name, value in one.items() if "HOST" in name}
+
+
+@pytest.mark.guarantee("lists-of-large-worlds")
+@pytest.mark.parametrize("command", ["python", "torchrun"])
+def test_a_world_without_its_list_differs_by_the_lists_of_hosts_only(command: str) -> None:
+    variables = agent_environment(
+        {names.ENV_FRAMEWORK: "pytorch"}, index=1, incarnation=0, master="10.0.0.9"
+    )
+    whole = start("pytorch", 1, "10.0.0")
+    for member in whole.world.members:
+        member.role = "worker"
+    short = pb.Start()
+    short.CopyFrom(whole)
+    del short.world.members[1:]
+    short.world.member_count = 3
+    short.world.process_count = sum(SLOTS)
+    short.position = 1
+    of_whole, of_short = (
+        environments(each, config.load(variables), [command], variables, Path("/tmp/socket"))
+        for each in (whole, short)
+    )
+    for each in of_whole:
+        assert each.pop("ELASTICJOB_WORKER_HOSTS").count(",") == 2
+    assert of_short == of_whole
+
+
+@pytest.mark.guarantee("references-in-commands")
+@pytest.mark.parametrize(
+    ("text", "reads"),
+    [
+        ("--ps=$(ELASTICJOB_PS_HOSTS)", True),
+        ("for h in $ELASTICJOB_MY_PS_HOSTS", True),
+        ("", False),
+    ],
+)
+def test_a_command_with_lists_of_hosts_is_started_with_the_whole_list(
+    text: str, reads: bool
+) -> None:
+    assert reads_hosts(["sh", "-c", text], {}) == reads_hosts([], {"ARGS": text}) == reads
 
 
 @pytest.mark.guarantee("references-in-commands")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from elasticjob_api import packed_worlds
 from elasticjob_api.frameworks import FRAMEWORKS
@@ -79,3 +81,39 @@ def test_a_world_is_sent_in_the_form_that_the_agent_reads(packed: bool) -> None:
         assert each.rank == 1
         assert world.round == 3
         assert [member.processes for member in world.members] == [1, 2]
+
+
+@pytest.mark.guarantee("lists-of-large-worlds")
+@pytest.mark.parametrize(
+    ("listed", "fetches", "goes_on", "framework", "left_out"),
+    [
+        (2, True, False, "pytorch", True),
+        (3, True, False, "pytorch", False),
+        (2, False, False, "pytorch", False),
+        (2, True, True, "pytorch", False),
+        (2, True, False, "horovod", False),
+    ],
+)
+def test_only_a_process_that_ends_with_its_large_world_is_started_without_the_list(
+    listed: int, fetches: bool, goes_on: bool, framework: str, left_out: bool
+) -> None:
+    """Other processes may ask for the list when its world has ended."""
+    world = members([1, 2, 3])
+    world[2].identity = replace(world[2].identity, role="ps")
+    messages = WorldMessages(3, world, FRAMEWORKS[framework], listed_members=listed)
+    rendered = messages.start("uid-1", packed=True, fetches=fetches, goes_on=goes_on)
+    start = pb.MasterMessage.FromString(rendered).start
+    assert bool(start.packed_world) != left_out
+    change = pb.MasterMessage.FromString(messages.world_changed("uid-1", packed=True))
+    assert change.world_changed.packed_world
+    if left_out:
+        answer = pb.GetWorldOfRoundResponse.FromString(messages.answer)
+        whole = packed_worlds.unpack(answer.packed_world)
+        assert (start.position, start.rank) == (1, 1)
+        assert start.world == pb.World(
+            round=3,
+            members=[whole.members[0], whole.members[2]],
+            member_count=3,
+            process_count=6,
+            digest=packed_worlds.digest(whole),
+        )

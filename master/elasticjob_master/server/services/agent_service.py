@@ -9,7 +9,8 @@ from functools import partial
 from typing import Any
 
 import grpc
-from elasticjob_api.refusals import BadRequest, UnknownName
+from elasticjob_api.limits import LISTED_MEMBERS
+from elasticjob_api.refusals import BadRequest, NotCurrent, NotReadyYet, UnknownName
 from elasticjob_api.v1 import agent_pb2 as pb
 
 from elasticjob_master.agent_streams import Send
@@ -47,6 +48,7 @@ from elasticjob_master.server.services.agent_stream import (
     AgentStream,
     Context,
     Render,
+    in_turn,
 )
 from elasticjob_master.server.services.world_messages import WorldMessages
 
@@ -59,11 +61,15 @@ NAME = pb.DESCRIPTOR.services_by_name["AgentService"].full_name
 class AgentService:
     """Serves the agents' registrations and streams."""
 
-    def __init__(self, controller: Controller, callers: Callers) -> None:
+    def __init__(
+        self, controller: Controller, callers: Callers, listed_members: int = LISTED_MEMBERS
+    ) -> None:
         self._controller = controller
         self._callers = callers
+        self._listed_members = listed_members
         self._world_messages: WorldMessages | None = None
         self._turns = asyncio.Semaphore(CONCURRENT_WRITES)
+        self._answer_turns = asyncio.Semaphore(CONCURRENT_WRITES)
         self._imports: dict[str, bytes] = {}
         """What the program of each role imports. A new master learns it from the agents."""
 
@@ -85,6 +91,9 @@ class AgentService:
                     self.GetImports,
                     pb.GetImportsRequest.FromString,
                     pb.GetImportsResponse.SerializeToString,
+                ),
+                "GetWorldOfRound": grpc.unary_unary_rpc_method_handler(
+                    self.GetWorldOfRound, pb.GetWorldOfRoundRequest.FromString
                 ),
                 "Connect": grpc.stream_stream_rpc_method_handler(
                     self.Connect, pb.AgentMessage.FromString
@@ -109,6 +118,21 @@ class AgentService:
     ) -> pb.GetImportsResponse:
         return pb.GetImportsResponse(plan=self._imports.get(request.role, b""))
 
+    async def GetWorldOfRound(self, request: pb.GetWorldOfRoundRequest, context: Any) -> bytes:
+        async with errors.abort_on_refusal(context):
+            # All members may ask at the same time: the turns bound the copies in memory.
+            await in_turn(self._answer_turns, context)
+            present = self._controller.rendezvous.round
+            if request.round > present:
+                raise NotReadyYet(
+                    f"round is {request.round}; this master knows of {present} so far"
+                )
+            if request.round < present:
+                raise NotCurrent(
+                    f"round is {request.round}; it is over, the present one is {present}"
+                )
+            return self._messages_of_world().answer
+
     async def Connect(self, messages: AsyncIterator[pb.AgentMessage], context: Context) -> None:
         stream = AgentStream(context, self._turns)
         first = await stream.read()
@@ -116,7 +140,7 @@ class AgentService:
             return
 
         def send(command: Command) -> None:
-            stream.send(self._render(command, packed=first.hello.reads_packed_worlds))
+            stream.send(self._render(command, first.hello))
 
         async with errors.abort_on_refusal(context):
             member = self._welcome(first, send)
@@ -189,19 +213,21 @@ class AgentService:
         log.info("%s was asked by its node to end", pod, extra={"member": pod})
         self._controller.handle(MemberLeaving(member.uid))
 
-    def _render(self, command: Command, *, packed: bool) -> Render | None:
+    def _render(self, command: Command, hello: pb.Hello) -> Render | None:
         """Return a function that serializes the message of a command; None ends the stream.
 
         Args:
             command: the command.
-            packed: the agent reads packed worlds.
+            hello: says which form of a world the agent reads.
         """
+        packed = hello.reads_packed_worlds
         match command:
             case Start(uid=uid):
                 return partial(
                     self._messages_of_world_with(uid).start,
                     uid,
                     packed=packed,
+                    fetches=hello.fetches_worlds,
                     crash_excused=command.crash_excused,
                     goes_on=command.continues,
                 )
@@ -214,12 +240,21 @@ class AgentService:
                 return _message(command).SerializeToString
 
     def _messages_of_world_with(self, uid: str) -> WorldMessages:
-        rendezvous = self._controller.rendezvous
+        messages = self._messages_of_world()
+        return messages if uid in messages else self._prepare_messages()
+
+    def _messages_of_world(self) -> WorldMessages:
         messages = self._world_messages
-        if messages is None or messages.process_round != rendezvous.round or uid not in messages:
-            members = list(rendezvous.world_members())
-            messages = WorldMessages(rendezvous.round, members, self._controller.framework)
-            self._world_messages = messages
+        if messages is None or messages.process_round != self._controller.rendezvous.round:
+            messages = self._prepare_messages()
+        return messages
+
+    def _prepare_messages(self) -> WorldMessages:
+        rendezvous = self._controller.rendezvous
+        members = list(rendezvous.world_members())
+        framework = self._controller.framework
+        messages = WorldMessages(rendezvous.round, members, framework, self._listed_members)
+        self._world_messages = messages
         return messages
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 import grpc
 import grpc.aio
@@ -96,6 +96,20 @@ class AgentStream:
             writing.add_done_callback(_retrieve_error)
             await asyncio.wait({writing}, timeout=_WRITE_TURN_SECONDS)
         await writing
+
+
+async def in_turn(turns: asyncio.Semaphore, context: Any) -> None:
+    """Wait for a turn to answer a call, which ends with the call or after a short time."""
+    await turns.acquire()
+    loop = asyncio.get_running_loop()
+    end = loop.call_later(_WRITE_TURN_SECONDS, turns.release)
+
+    def end_at_once(_context: object) -> None:
+        if loop.time() < end.when():
+            end.cancel()
+            turns.release()
+
+    context.add_done_callback(end_at_once)
 
 
 def _retrieve_error(written: asyncio.Future[None]) -> None:

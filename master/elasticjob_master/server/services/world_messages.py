@@ -1,7 +1,9 @@
 """The messages that send a world to its members: Start and WorldChanged.
 
-Each member receives the whole list of members, so the part that is the same for all members is
-serialized once: packed, and in full for agents of an earlier version.
+The part that is the same for all members is serialized once. It is the whole list of members:
+packed, and in full for agents of an earlier version. Of a large world, a process that ends with it
+gets the first member of each role: its agent fetches the list if the program asks for it. What
+continues from world to world gets each list, as it may ask for the list of an earlier world.
 """
 
 from __future__ import annotations
@@ -11,6 +13,7 @@ from functools import cached_property
 
 from elasticjob_api import packed_worlds
 from elasticjob_api.frameworks import Framework
+from elasticjob_api.limits import LISTED_MEMBERS
 from elasticjob_api.v1 import agent_pb2 as pb
 
 from elasticjob_master.core.rendezvous.members import Member
@@ -20,7 +23,14 @@ from elasticjob_master.server import protobuf
 class WorldMessages:
     """The messages that send one world to its members."""
 
-    def __init__(self, process_round: int, members: Sequence[Member], framework: Framework) -> None:
+    def __init__(
+        self,
+        process_round: int,
+        members: Sequence[Member],
+        framework: Framework,
+        listed_members: int = LISTED_MEMBERS,
+    ) -> None:
+        """Prepare the messages of a round; larger worlds than `listed_members` are fetched."""
         self.process_round = process_round
         self._elastic_driver = framework.elastic_driver
         processes = framework.processes([protobuf.peer(member) for member in members])
@@ -30,13 +40,21 @@ class WorldMessages:
             member.uid: range(first, first + processes[first].local_size)
             for member, first in zip(members, firsts, strict=True)
         }
+        self._positions = {member.uid: position for position, member in enumerate(members)}
         self._members = members
+        self._may_leave_out = len(members) > listed_members and not framework.in_process_elastic
 
     def __contains__(self, uid: str) -> bool:
         return uid in self._ranks
 
     def start(
-        self, uid: str, *, packed: bool, crash_excused: bool = False, goes_on: bool = False
+        self,
+        uid: str,
+        *,
+        packed: bool,
+        fetches: bool = False,
+        crash_excused: bool = False,
+        goes_on: bool = False,
     ) -> bytes:
         """Return the serialized Start for one member.
 
@@ -46,6 +64,7 @@ class WorldMessages:
         Args:
             uid: the member.
             packed: its agent reads packed worlds.
+            fetches: its agent fetches a list of members that is left out.
             crash_excused: see `Start`.
             goes_on: the process continues when the world changes.
         """
@@ -60,6 +79,9 @@ class WorldMessages:
             goes_on=goes_on,
         )
         shared = self._packed_start if packed else self._full_start
+        if fetches and not goes_on and self._may_leave_out:
+            start.position = self._positions[uid]
+            shared = self._start_without_list
         return pb.MasterMessage(start=start).SerializeToString() + shared
 
     def world_changed(self, uid: str, *, packed: bool) -> bytes:
@@ -69,12 +91,35 @@ class WorldMessages:
         return pb.MasterMessage(world_changed=change).SerializeToString() + shared
 
     @cached_property
-    def _packed_world(self) -> bytes:
+    def _short_world(self) -> pb.World:
         short = [
             protobuf.member_of_packed_world(member, len(self._ranks[member.uid]))
             for member in self._members
         ]
-        return packed_worlds.pack(pb.World(round=self.process_round, members=short))
+        return pb.World(round=self.process_round, members=short)
+
+    @cached_property
+    def _packed_world(self) -> bytes:
+        return packed_worlds.pack(self._short_world)
+
+    @cached_property
+    def answer(self) -> bytes:
+        """The serialized answer to GetWorldOfRound."""
+        return pb.GetWorldOfRoundResponse(packed_world=self._packed_world).SerializeToString()
+
+    @cached_property
+    def _start_without_list(self) -> bytes:
+        firsts: dict[str, pb.Member] = {}
+        for member in self._short_world.members:
+            firsts.setdefault(member.role, member)
+        world = pb.World(
+            round=self.process_round,
+            members=firsts.values(),
+            member_count=len(self._members),
+            process_count=sum(map(len, self._ranks.values())),
+            digest=packed_worlds.digest(self._short_world),
+        )
+        return pb.MasterMessage(start=pb.Start(world=world)).SerializeToString()
 
     @cached_property
     def _full_world(self) -> pb.World:
