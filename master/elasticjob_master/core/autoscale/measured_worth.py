@@ -67,11 +67,8 @@ def best_measured(at: Situation) -> int:
     sizes = [n for n in at.known if at.bounds.minimum <= n <= at.bounds.maximum]
     if not sizes:
         return at.size
-    best = max(sizes, key=at.worth)
-    tie = at.now.objective.tie
-    if not tie:
-        return best
-    return min(n for n in sizes if at.worth(n) >= at.worth(best) - tie)
+    least = max(map(at.worth, sizes)) - at.now.objective.tie
+    return min(n for n in sizes if at.worth(n) >= least)
 
 
 def clearly_better(at: Situation) -> int | None:
