@@ -54,4 +54,6 @@ def dataset(batches: GlobalBatches, read: Callable[[Any], Any], *, prefetch: int
         )
     )
     end = tf.data.Dataset.from_generator(ended, output_signature=delivered.element_spec)
-    return delivered.concatenate(end)
+    options = tf.data.Options()
+    options.experimental_optimization.inject_prefetch = False  # what it prefetches is not trained
+    return delivered.concatenate(end).with_options(options)
