@@ -314,6 +314,8 @@ class Agent:
             message = "elasticjob-agent: the launcher has ended before its processes"
         elif code and watch is not None and self._launcher is not launchers.TORCHRUN:
             code = watch.code or code
+            if self._launcher is launchers.DEEPSPEED and 192 <= code < 255:
+                code = 128 + 256 - code  # it ends with the negative number of the signal
         if watching is not None:
             watching.cancel()
         if code == 128 + signal.SIGKILL and self._usage_monitor.memory_kills() > kills:

@@ -158,7 +158,7 @@ def merged(defaults: JobTemplate, own: JobTemplate) -> JobTemplate:
         if each.name in _MAPPINGS:
             values[each.name] = {name: default[name] for name in default if keep(name)} | {**mine}
         elif each.name in _SEQUENCES:
-            values[each.name] = [*dict.fromkeys([*filter(keep, default), *mine])]
+            values[each.name] = tuple(dict.fromkeys([*filter(keep, default), *mine]))
         else:
             values[each.name] = default if mine is None else mine
     return JobTemplate(**values)

@@ -170,7 +170,7 @@ async def test_wrong_defaults_are_refused_with_their_key_and_forbidden_ones_do_n
     manifest = {"metadata": {"name": "elasticjob-defaults"}, "data": data}
     await kube.create(CONFIG_MAPS, namespace, manifest)
     both = await completed(session, own)
-    assert both.template == JobTemplate(image=data["image"], workers=3, tolerations=["spot"])
+    assert both.template == JobTemplate(image=data["image"], workers=3, tolerations=("spot",))
     (tmp_path / "train.py").write_text("print()\n")
     submitted = ("submit", "train.py", "-o", "yaml", "--dry-run=server")
     _, out, _ = await run(cluster, namespace, *submitted, folder=tmp_path)

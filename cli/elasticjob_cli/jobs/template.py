@@ -36,7 +36,9 @@ def with_template(
 
     def value(**given: Any) -> Given:
         texts = {name.replace("_", "-"): each for name, each in given.items() if each}
-        return {name: each if isinstance(each, list) else [each] for name, each in texts.items()}
+        return {
+            name: each if isinstance(each, list) else [str(each)] for name, each in texts.items()
+        }
 
     return lambda command: with_options(command, "given", options, value)
 

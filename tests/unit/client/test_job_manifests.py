@@ -383,9 +383,9 @@ def test_what_a_user_gives_wins_over_the_defaults_and_the_rest_is_joined() -> No
     )
     own = {"volume": ["empty:1Gi:/data"], "env": ["A=mine", "C=mine"], "gpus": ["0"]}
     both = merged(defaults, template_of(own))
-    assert both.volumes == ["pvc:cache:/cache", "empty:1Gi:/data"]
+    assert both.volumes == ("pvc:cache:/cache", "empty:1Gi:/data")
     assert both.env == {"B": "theirs", "A": "mine", "C": "mine"}
-    assert both.env_secrets == ["theirs"]
+    assert both.env_secrets == ("theirs",)
     assert (both.gpus, both.pip_cache) == (0, "/cache/pip")
 
 
