@@ -18,8 +18,8 @@ from elasticjob_master.core.stacks import Collection, Stack
 
 ANSWER_SECONDS = 10.0
 _PAUSE_SECONDS = 5.0
-_LONGEST_CALL_SECONDS = 3 * ANSWER_SECONDS
-"""Others may ask for other ranks before."""
+_LONGEST_CALL_SECONDS = 1.5 * ANSWER_SECONDS
+"""A call that comes during a request for other ranks waits for it, and then for its own answers."""
 _LOOK_SECONDS = 0.1
 _MOST_CALLS = 64
 
@@ -79,6 +79,11 @@ class StackRequests:
                     if self._present is None and self._now() >= self._began + _PAUSE_SECONDS:
                         self.begin(process_round, ranks, stalled=stalled)
                     await asyncio.sleep(_LOOK_SECONDS)
+        except TimeoutError:
+            raise LimitReached(
+                "the stacks of other ranks are collected; ask again in some seconds, for the same "
+                "ranks"
+            ) from None
         finally:
             self._calls -= 1
 
