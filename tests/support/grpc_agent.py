@@ -99,6 +99,10 @@ class Agent:
             ended = self.running
             self.running = 0
             await self.send(exited=pb.ProcessExited(round=ended, asked=True))
+        elif kind == "collect_stacks":
+            stack = pb.ProcessStack(frames=["train (train.py:1)"])
+            number = command.collect_stacks.number
+            await self.send(stacks=pb.Stacks(number=number, processes=[stack]))
         if kind in ("drain", "exit"):
             await self.stream.done_writing()
             self.ended.set()
