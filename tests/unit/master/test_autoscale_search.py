@@ -119,6 +119,18 @@ def test_a_job_that_begins_at_its_best_size_loses_little_by_a_look_at_fewer_memb
 
 
 @pytest.mark.guarantee("rough-or-changing-throughput")
+def test_a_search_down_turns_as_soon_as_more_members_are_likelier_than_fewer() -> None:
+    outcome = SimulatedJob(drawn("noisy", 128)).run()
+    assert outcome.sizes[0] == [64, 48, 64], outcome
+
+
+@pytest.mark.guarantee("rough-or-changing-throughput")
+def test_a_size_that_is_not_shown_to_be_worth_its_members_is_left_for_a_smaller_one() -> None:
+    outcome = SimulatedJob(drawn("power", 114)).run()
+    assert outcome.sizes[-1][-1] <= 4, outcome
+
+
+@pytest.mark.guarantee("rough-or-changing-throughput")
 def test_a_world_that_scales_better_later_is_found_by_a_look_up() -> None:
     world = World(
         "late",

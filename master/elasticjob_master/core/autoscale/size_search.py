@@ -103,8 +103,11 @@ def _by_curves(at: Situation, fitted: CurveFit) -> ScalingDecision:
             return _move_or_return(at, fitted, target, facts)
     elif direction < 0:
         target = _smaller_size(at, estimates)
+        returns = size - target < max(1, size // 10) and _is_not_worth_it(at, estimates)
+        if returns:
+            target = best_measured(at)
         if size - target >= max(1, size // 10):
-            if _began_too_large(at, estimates):
+            if _began_too_large(at, estimates, returns=returns):
                 # The first step up was a question, so this step down is not a turn.
                 at = Situation(at.memory.with_search(direction=0), at.now, bounds)
             return _move_or_return(at, fitted, target, facts)
@@ -124,19 +127,30 @@ def _direction(at: Situation, up: float, down: float) -> int:
             return int(up > THRESHOLDS.try_larger)
         return -int(down > THRESHOLDS.turn)
     if at.search.direction < 0 and at.size > at.bounds.minimum:
-        # A smaller size costs little to try, because the search can still turn.
-        if up > THRESHOLDS.turn:
-            return 1
-        return -int(max(up, down) > THRESHOLDS.try_larger)
+        # Either way costs little to try, because the search can still turn.
+        if max(up, down) <= THRESHOLDS.try_larger:
+            return 0
+        return 1 if up > down else -1
     if up > THRESHOLDS.try_larger_again and (at.search.direction > 0 or up > down):
         return 1
     return -int(down > THRESHOLDS.turn)
 
 
-def _began_too_large(at: Situation, estimates: SizeEstimates) -> bool:
-    """Return whether the first step, up, has shown that the best size is below the first one."""
+def _is_not_worth_it(at: Situation, estimates: SizeEstimates) -> bool:
+    """Return whether a smaller measured size is worth more, also within the error, and not too small.
+
+    A larger size has to show that it is worth its members.
+    """
+    found = best_measured(at)
+    more = at.worth(found) - at.worth(at.size)
+    is_enough = estimates.too_small(found) < 1 / 2
+    return found < at.size and more > THRESHOLDS.clearly_better and is_enough
+
+
+def _began_too_large(at: Situation, estimates: SizeEstimates, *, returns: bool) -> bool:
+    """Return whether the first step, up, has shown that fewer members than at first may be better."""
     only_step_up = at.search.plans == 1 and at.search.direction > 0
-    return only_step_up and estimates.too_large(min(at.memory.rates.by_size)) > 1 / 2
+    return only_step_up and (returns or estimates.too_large(min(at.memory.rates.by_size)) > 1 / 2)
 
 
 def _is_exact(at: Situation) -> bool:
