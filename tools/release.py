@@ -29,6 +29,7 @@ VERSIONED = (
     ".krew.yaml",
     "README.md",
     "agent/elasticjob_agent/__init__.py",
+    "deploy/admission/webhook.yaml",
     "deploy/base/operator.yaml",
     "deploy/chart/Chart.yaml",
     "deploy/kueue/rights.yaml",
