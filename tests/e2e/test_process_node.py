@@ -653,13 +653,13 @@ def test_a_resize_without_room_is_done_once_the_node_has_room(
 def test_a_volume_that_cannot_be_mounted_fails_the_pod_with_an_event(
     space: Space,
 ) -> None:
-    volume = {"volumes": [{"name": "data", "emptyDir": {}}]}
+    volume = {"volumes": [{"name": "data", "nfs": {"server": "files", "path": "/"}}]}
     space.shell(
         "mounter", "true", spec=volume, volumeMounts=[{"name": "data", "mountPath": "/data"}]
     )
     status = space.phase("mounter", "Failed")
     assert status["reason"] == "ProcessNodeUnsupported"
-    assert "spec.volumes[0].emptyDir" in status["message"]
+    assert "spec.volumes[0].nfs" in status["message"]
     event = space.event("mounter", "ProcessNodeUnsupported")
     assert event["type"] == "Warning"
     assert event["message"] == status["message"]
