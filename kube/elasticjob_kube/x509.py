@@ -1,4 +1,4 @@
-"""Makes X.509 certificates and private keys, and loads them into a server's TLS.
+"""Makes X.509 certificates and private keys.
 
 Every certificate has a key on the curve P-256, a SHA-256 signature and a random serial number. It
 is valid from one hour ago, because the clock of the machine that verifies it may be behind.
@@ -7,12 +7,9 @@ is valid from one hour ago, because the clock of the machine that verifies it ma
 from __future__ import annotations
 
 import ipaddress
-import ssl
-import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from pathlib import Path
 
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
@@ -114,19 +111,6 @@ def issue(
         own_key = x509.SubjectKeyIdentifier.from_public_key(key.public_key())
         builder = builder.add_extension(own_key, critical=False)
     return KeyPair(builder.sign(authority.key, hashes.SHA256()), key)
-
-
-def load_identity(context: ssl.SSLContext, certificate: bytes, key: bytes) -> None:
-    """Use a certificate and its key, both in PEM, for the next connections of a server."""
-    # The ssl module reads keys from files only. /dev/shm is in memory, and the pod's root file
-    # system is read-only.
-    with tempfile.TemporaryDirectory(dir="/dev/shm") as folder:
-        certificate_file = Path(folder, "tls.crt")
-        key_file = Path(folder, "tls.key")
-        certificate_file.write_bytes(certificate)
-        key_file.touch(mode=0o600)
-        key_file.write_bytes(key)
-        context.load_cert_chain(certificate_file, key_file)
 
 
 def private_key_pem(key: PrivateKey) -> bytes:

@@ -21,10 +21,10 @@ from contextlib import asynccontextmanager, suppress
 
 from aiohttp import web
 from elasticjob_api import names
-from elasticjob_kube import x509
 from elasticjob_kube.errors import Conflict, KubeError, NotFound
 from elasticjob_kube.resources import SECRETS, WEBHOOKS
 from elasticjob_kube.session import Json, Kube
+from elasticjob_kube.tls_identity import load_identity
 
 from elasticjob_operator.admission_review import answer
 from elasticjob_operator.certificates import new_admission_secrets
@@ -108,7 +108,7 @@ class _Webhook:
                 secrets = await self._secrets()
                 if secrets[names.SECRET_TOKEN] != self._token:
                     pair = (secrets[names.SECRET_CERT], secrets[names.SECRET_KEY])
-                    x509.load_identity(self.context, *pair)
+                    load_identity(self.context, *pair)
                     self._token = secrets[names.SECRET_TOKEN]
                 await self._configure(secrets)
                 logged = ""

@@ -21,7 +21,8 @@ def new_admission_secrets(service: str, namespace: str) -> dict[str, bytes]:
         authority, x509.subject(service), valid=VALID, purposes=(x509.SERVER,), hosts=hosts
     )
     return {
-        names.SECRET_TOKEN: secrets.token_urlsafe(_TOKEN_BYTES).encode(),
+        # It is a part of the webhook's path, which must be in small letters.
+        names.SECRET_TOKEN: secrets.token_hex(_TOKEN_BYTES).encode(),
         names.SECRET_CA: authority.certificate_pem,
         names.SECRET_CERT: server.certificate_pem,
         names.SECRET_KEY: server.key_pem,

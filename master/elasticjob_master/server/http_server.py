@@ -15,7 +15,7 @@ from elasticjob_api import names
 from elasticjob_dashboard.data import Sections, page_data, page_sections
 from elasticjob_dashboard.page import Page
 from elasticjob_dashboard.stream import Streams
-from elasticjob_kube import x509
+from elasticjob_kube.tls_identity import load_identity
 from yarl import URL
 
 from elasticjob_master.config import Config, Tls
@@ -225,5 +225,5 @@ def _is_our_error(record: logging.LogRecord) -> bool:
 
 def _context(tls: Tls) -> ssl.SSLContext:
     context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
-    x509.load_identity(context, tls.certificate, tls.key)
+    load_identity(context, tls.certificate, tls.key)
     return context

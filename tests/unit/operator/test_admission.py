@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import msgspec
 import pytest
+from elasticjob_api import names
 from elasticjob_api.elasticjob import ElasticJob
 from elasticjob_api.scaleplan import ScalePlan
 from elasticjob_operator import admission_review
+from elasticjob_operator.certificates import new_admission_secrets
 from elasticjob_operator.core.admission import Verdict, judge_job, judge_request
 from elasticjob_operator.core.model.observed import Observed
 
@@ -68,3 +71,8 @@ async def test_an_object_that_no_decoder_can_read_is_not_judged() -> None:
     nested = "[" * 100_000 + "]" * 100_000
     with pytest.raises((ValueError, RecursionError)):
         await admission_review.answer(None, (deep % nested).encode())  # type: ignore[arg-type]
+
+
+def test_the_path_of_the_webhook_is_one_that_a_service_may_have() -> None:
+    token = new_admission_secrets("webhook", "ns")[names.SECRET_TOKEN]
+    assert re.fullmatch(rb"[a-z0-9]{64}", token), "the API server refuses other letters"
