@@ -165,6 +165,7 @@ def test_a_submitted_script_is_scaled_by_python_and_its_history_is_readable(
         job.refresh()
 
 
+@pytest.mark.embedded_only("its package is a file of this machine")
 @pytest.mark.guarantee("packages-are-installed-at-the-start")
 @pytest.mark.guarantee("namespace-defaults")
 @pytest.mark.guarantee("submitted-files-reach-pods")
