@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
 
-from elasticjob_api.frameworks import Framework, Peer
+from elasticjob_api.frameworks import Framework
 from elasticjob_api.refusals import LimitReached
 
 from elasticjob_master.core.rendezvous.commands import CollectStacks
@@ -98,10 +98,7 @@ def ranks_of(
         framework: of the job.
         wanted: return only the members with these ranks; empty: all.
     """
-    peers = [
-        Peer(who.pod_name, who.role, who.index, who.address, who.slots)
-        for who in (member.identity for member in members)
-    ]
+    peers = [member.identity.peer for member in members]
     uids = {member.identity.pod_name: member.uid for member in members}
     found: dict[str, range] = {}
     for rank, process in enumerate(framework.processes(peers)):

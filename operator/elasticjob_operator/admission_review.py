@@ -8,6 +8,7 @@ and its ScaleOut with one command.
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Mapping
 from typing import Any
 
 import msgspec
@@ -47,6 +48,9 @@ _MOST_ROWS = 1000
 _MOST_CHECKED = 10
 """Secrets of one job that are looked for."""
 _ENDED = {*FINISHED, *FINISHED_PHASES}
+_KINDS: Mapping[str, type[ElasticJob | Request]] = {
+    resource.kind: each for resource, each in TYPES.items()
+}
 
 
 class _Question(Object, frozen=True):
@@ -107,8 +111,7 @@ async def answer(kube: Kube, body: bytes) -> bytes:
 
 def _decode(body: bytes) -> tuple[_Question, ElasticJob | Request, ElasticJob | None]:
     question = msgspec.json.decode(body, type=_Review).request
-    types = {resource.kind: each for resource, each in TYPES.items()}
-    kind: type[ElasticJob | Request] = types[question.kind["kind"]]
+    kind = _KINDS[question.kind["kind"]]
     custom = msgspec.json.decode(question.object, type=kind)
     if kind is not ElasticJob:
         return question, custom, None

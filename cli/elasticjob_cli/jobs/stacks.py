@@ -17,7 +17,7 @@ from elasticjob_cli.query.command import Connect, Output, ask_master
 from elasticjob_cli.query.topics import as_json
 
 _SECONDS = 35.0
-"""The master answers after at most 30 s."""
+"""The master answers or refuses after at most 15 s; the rest is for a slow way to it."""
 _MOST_RANKS = 16
 
 

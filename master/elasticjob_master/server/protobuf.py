@@ -6,7 +6,6 @@ import ipaddress
 from collections.abc import Iterable, Set
 from dataclasses import asdict
 
-from elasticjob_api.frameworks import Peer
 from elasticjob_api.limits import MAX_SLOTS
 from elasticjob_api.refusals import BadRequest
 from elasticjob_api.v1 import agent_pb2 as agent
@@ -132,12 +131,6 @@ def member_of_packed_world(source: Member, processes: int) -> agent.Member:
         node_name=who.node_name,
         processes=processes,
     )
-
-
-def peer(source: Member) -> Peer:
-    """Return a member in the form that the frameworks' environments are made from."""
-    who = source.identity
-    return Peer(who.pod_name, who.role, who.index, who.address, who.slots)
 
 
 def stacks(message: agent.Stacks) -> dict[int, Stack]:

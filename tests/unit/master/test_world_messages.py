@@ -38,7 +38,7 @@ def test_the_concatenated_start_is_decoded_as_the_whole_message(
 ) -> None:
     world = members(slots)
     messages = WorldMessages(process_round, world, FRAMEWORKS[framework])
-    processes = FRAMEWORKS[framework].processes(list(map(protobuf.peer, world)))
+    processes = FRAMEWORKS[framework].processes([member.identity.peer for member in world])
     environment = FRAMEWORKS[framework].environment(processes)
     shown = list(map(protobuf.member, world))
     for each, number in zip(shown, slots, strict=True):

@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Literal
 
+from elasticjob_api.frameworks import Peer
 from elasticjob_api.refusals import NotCurrent
 
 from elasticjob_master.core.step_times import StepTimes
@@ -35,6 +36,11 @@ class Identity:
     address: str = ""
     node_name: str = ""
     slots: int = 1
+
+    @property
+    def peer(self) -> Peer:
+        """The pod in the form that the frameworks' environments are made from."""
+        return Peer(self.pod_name, self.role, self.index, self.address, self.slots)
 
 
 @dataclass(frozen=True)

@@ -16,7 +16,6 @@ from elasticjob_master.core.rendezvous import elastic_driver
 from elasticjob_master.core.rendezvous.current_process import check_process
 from elasticjob_master.core.rendezvous.events import PlaceRequested
 from elasticjob_master.core.sync.gloo_values import GlooValues
-from elasticjob_master.server import protobuf
 from elasticjob_master.server.services import errors
 from elasticjob_master.server.services.waiters import Waiters
 
@@ -107,7 +106,7 @@ class HorovodService(HorovodServiceServicer):
     def _slots_of(self, uid: str) -> list[pb.Slot]:
         job = self._controller.rendezvous
         if self._slots[0] != job.round:
-            peers = [protobuf.peer(member) for member in job.world_members()]
+            peers = [member.identity.peer for member in job.world_members()]
             world = self._controller.framework.processes(peers)
             by_uid: dict[str, list[pb.Slot]] = {}
             uids = {member.identity.pod_name: member.uid for member in job.world_members()}

@@ -33,7 +33,7 @@ class WorldMessages:
         """Prepare the messages of a round; larger worlds than `listed_members` are fetched."""
         self.process_round = process_round
         self._elastic_driver = framework.elastic_driver
-        processes = framework.processes([protobuf.peer(member) for member in members])
+        processes = framework.processes([member.identity.peer for member in members])
         self._environment = framework.environment(processes)
         firsts = [rank for rank, process in enumerate(processes) if process.local_rank == 0]
         self._ranks = {
