@@ -78,10 +78,14 @@ async def job_logs(
         if not pod.has_begun and not options.previous:
             notify(_without_log(pod))
             continue
+        try:
+            async with aclosing(read_log(cluster, pod, options)) as lines:
+                async for text in lines:
+                    yield log_line(pod, ranks, text)
+        except NoSuchObject:  # while the logs of the others were read
+            notify(f"pod {pod.name} has no log: it has been deleted")
+            continue
         found_logs = True
-        async with aclosing(read_log(cluster, pod, options)) as lines:
-            async for text in lines:
-                yield log_line(pod, ranks, text)
     if not found_logs:
         raise NoLogs("none of the chosen pods has a log")
     if missing := choice.missing(pods, ranks):

@@ -58,10 +58,16 @@ class ApiServer:
     """An API server with a job and its pods, which write many lines."""
 
     def __init__(
-        self, *, lists_pods: bool = True, pods: Sequence[Json] = (POD,), phase: str = "Running"
+        self,
+        *,
+        lists_pods: bool = True,
+        pods: Sequence[Json] = (POD,),
+        deleted: Sequence[str] = (),
+        phase: str = "Running",
     ) -> None:
         self._lists_pods = lists_pods
         self._pods = pods
+        self._deleted = deleted
         self._job = JOB | {"status": JOB["status"] | {"phase": phase}}
         self._ends = asyncio.Event()
 
@@ -80,6 +86,8 @@ class ApiServer:
     async def _answer(self, request: web.Request) -> web.StreamResponse:
         if "watch" in request.query:
             await self._ends.wait()
+        if request.path.endswith(tuple(f"/{name}/log" for name in self._deleted)):
+            return web.json_response({"reason": "NotFound", "message": "pod not found"}, status=404)
         if request.path.endswith("/log"):
             return web.Response(
                 text="".join(f"2026-01-01T00:00:00Z line {each}\n" for each in range(LINES))
@@ -183,6 +191,25 @@ async def test_a_pod_without_a_log_is_no_error_beside_one_with_a_log(tmp_path: P
     count, notices, error = await texts(tmp_path, server, Choice(every=True))
     assert (count, error) == (LINES, None)
     assert notices == ["pod a-worker-1 has no log: ImagePullBackOff: no x"]
+
+
+RUNNING = pod(1, phase="Running", containerStatuses=POD["status"]["containerStatuses"])
+
+
+async def test_a_pod_that_is_deleted_before_its_log_is_read_is_no_error_beside_others(
+    tmp_path: Path,
+) -> None:
+    server = ApiServer(pods=[POD, RUNNING], deleted=["a-worker-1"])
+    count, notices, error = await texts(tmp_path, server, Choice(every=True))
+    assert (count, error) == (LINES, None)
+    assert notices == ["pod a-worker-1 has no log: it has been deleted"]
+
+
+async def test_there_is_no_log_if_every_chosen_pod_was_deleted_meanwhile(tmp_path: Path) -> None:
+    server = ApiServer(pods=[RUNNING], deleted=["a-worker-1"])
+    count, _, error = await texts(tmp_path, server, Choice(every=True))
+    assert count == 0
+    assert isinstance(error, NoLogs)
 
 
 async def test_who_waits_for_a_log_reads_why_there_is_none_yet(tmp_path: Path) -> None:
