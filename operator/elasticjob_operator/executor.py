@@ -33,6 +33,9 @@ from elasticjob_operator.workload_executor import WorkloadExecutor
 log = logging.getLogger(__name__)
 KINDS = {resource.kind: resource for resource in (SCALE_PLANS, SCALE_INS, SCALE_OUTS)}
 _POD_ACTIONS = (do.CreatePod, do.DeletePod, do.ResizePod)
+_CHANGES = (do.EnsureInfrastructure, *_POD_ACTIONS)
+"""What a user waits for when a job starts or changes its size. Statuses are written all the time.
+"""
 _PLAN_ACTIONS = (do.PatchStatus, do.Adopt, do.CreatePlan, do.WriteBackReplicas)
 
 
@@ -55,6 +58,11 @@ class Executor:
             StaleState: the decision was based on a stale state; decide again now.
         """
         decided = list(decided)
+        changes = sum(isinstance(action, _CHANGES) for action in decided)
+        with self.pod_executor.shares.serving(changes):
+            await self._execute_in_order(job, decided)
+
+    async def _execute_in_order(self, job: ElasticJob, decided: list[do.Action]) -> None:
         due: float | None = None
         refused: Refused | None = None
         try:

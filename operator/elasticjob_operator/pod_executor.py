@@ -33,11 +33,8 @@ from elasticjob_operator.core.model.observed import Pod
 from elasticjob_operator.errors import StaleState, name_taken
 from elasticjob_operator.events import Events
 from elasticjob_operator.pod_store import PodStore
+from elasticjob_operator.request_shares import MAX_CONCURRENT_CHANGES, RequestShares
 
-MAX_CONCURRENT_CHANGES = 32
-"""Concurrent requests of one job. The session has more connections, so a large job leaves some to
-the others.
-"""
 _CREATE_RETRY_SECONDS = (0.1, 0.3, 1.0, 3.0)
 _NO_ANSWER_STATUSES = (0, 504)
 
@@ -55,6 +52,7 @@ class PodExecutor:
     store: PodStore
     events: Events
     lease: str
+    shares: RequestShares = field(default_factory=RequestShares)
     _jobs_to_relist: set[str] = field(default_factory=set)
 
     async def execute(self, job: ElasticJob, actions: Sequence[do.Action]) -> None:
@@ -74,7 +72,7 @@ class PodExecutor:
         failures: list[KubeError | StaleState] = []
 
         async def execute_bounded(action: do.Action) -> None:
-            async with limit:
+            async with limit, self.shares.turn(len(actions)):
                 # After a refusal (a quota, a webhook) the other creates would be refused, too.
                 if failures and isinstance(action, do.CreatePod):
                     return
