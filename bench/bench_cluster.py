@@ -14,11 +14,12 @@ import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import psutil
-from elasticjob_kube.errors import NotFound
+from elasticjob_kube.errors import NotFound, TryLater
 from elasticjob_kube.resources import (
     CONFIG_MAPS,
     ELASTIC_JOBS,
@@ -28,6 +29,7 @@ from elasticjob_kube.resources import (
     SERVICE_ACCOUNTS,
     Resource,
 )
+from elasticjob_kube.retry import retry
 from elasticjob_kube.session import Kube, connect
 from elasticjob_localcluster import cluster as clusters
 from elasticjob_localcluster.crds import apply_crds, apply_policies
@@ -128,8 +130,15 @@ class BenchCluster:
                 "gracePeriodSeconds": "0",
                 "propagationPolicy": "Orphan" if resource == ELASTIC_JOBS else "",
             }
-            path = resource.path(namespace)
-            await self.kube.request("DELETE", path, params=params, seconds=_TIMEOUT_SECONDS)
+            delete = partial(
+                self.kube.request,
+                "DELETE",
+                resource.path(namespace),
+                params=params,
+                seconds=_TIMEOUT_SECONDS,
+            )
+            # The API server deletes them one by one and ends the request after 60 s.
+            await retry(delete, TryLater, pauses=[0.1] * 10)
 
         async def is_empty() -> bool:
             return not (await self.kube.list(PODS, namespace))["items"]
