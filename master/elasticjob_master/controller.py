@@ -64,6 +64,11 @@ from elasticjob_master.stack_requests import StackRequests, ranks_of
 
 log = logging.getLogger(__name__)
 
+_HOST_LISTS_SHARE = 0.02
+"""The largest share of the time that host lists may take. While members join one after the other, a
+list of thousands is not made for each of them.
+"""
+
 Notice = Literal["changed", "store_needed", "new_round", "plan_wanted", "decided"]
 """The kinds of notices.
 
@@ -111,6 +116,8 @@ class Controller:
         self.heartbeats = 0
         self._listeners: dict[Notice, list[Callable[[], None]]] = {}
         self.decisions = DecisionTimer(self._decide, self.now)
+        self._host_lists = DecisionTimer(self._update_hosts, self.now, _HOST_LISTS_SHARE)
+        self._hosts_made_from: tuple[bool, int, bool] | None = None
 
     def subscribe(self, notice: Notice, listener: Callable[[], None]) -> None:
         """Call a listener at each notice of this kind, after those that subscribed before."""
@@ -445,9 +452,19 @@ class Controller:
             self.record_event(*event)
 
     def _publish_hosts(self) -> None:
-        """Publish the host list if it has changed, but a shared state must be stored before."""
+        """Publish the host list soon if it may have changed."""
+        if self._facts_of_hosts() != self._hosts_made_from:
+            self._host_lists.decide_if_due()  # otherwise the next decision tries again
+
+    def _facts_of_hosts(self) -> tuple[bool, int, bool]:
+        """Return what differs if the host list may."""
         # If the agents restart the training, no process reads the list while a world forms.
         settled = self.rendezvous.world_settled or not self.framework.in_process_elastic
+        return settled, self.rendezvous.changes, self.hosts.latest is self.hosts.value
+
+    def _update_hosts(self) -> None:
+        """Publish the host list if it has changed, but a shared state must be stored before."""
+        self._hosts_made_from = settled, _, _ = self._facts_of_hosts()
         if self.hosts.update(self.members, settled=settled):
             self.changed()
             if self.rendezvous.shared_state:

@@ -12,8 +12,8 @@ from collections.abc import Callable
 
 _GATHER_SECONDS = 0.005
 _SHARE_OF_TIME = 0.1
-"""The largest share of the time that decisions may take. A decision looks at every member, so with
-thousands of members there are fewer decisions.
+"""The largest share of the time that decisions may take: after one about thousands of members, the
+next follows later.
 """
 _LONGEST_PAUSE_SECONDS = 0.5
 
@@ -21,8 +21,14 @@ _LONGEST_PAUSE_SECONDS = 0.5
 class DecisionTimer:
     """Calls a function soon after a request. The pauses grow with the time that it takes."""
 
-    def __init__(self, decide: Callable[[], None], clock: Callable[[], float]) -> None:
+    def __init__(
+        self,
+        decide: Callable[[], None],
+        clock: Callable[[], float],
+        share_of_time: float = _SHARE_OF_TIME,
+    ) -> None:
         self._decide = decide
+        self._share_of_time = share_of_time
         self._clock = clock
         self._requested = False
         self._decided_at = 0.0
@@ -38,7 +44,7 @@ class DecisionTimer:
 
     def pause(self, least: float) -> float:
         """Return the seconds between two decisions, at least these."""
-        return min(max(least, self._decision_seconds / _SHARE_OF_TIME), _LONGEST_PAUSE_SECONDS)
+        return min(max(least, self._decision_seconds / self._share_of_time), _LONGEST_PAUSE_SECONDS)
 
     def decide_if_due(self) -> None:
         """Decide, unless a decision was made for events within the last pause."""

@@ -30,6 +30,8 @@ from elasticjob_master.core.rendezvous.members import Identity
 from elasticjob_master.core.rendezvous.rules import RoleSize, Rules, Timing
 from elasticjob_master.core.rendezvous.state import RendezvousState
 
+from tests.support.master.census_check import check_census
+
 MINIMUM = 2
 
 
@@ -167,6 +169,7 @@ class SimulatedRendezvous:
             if agent.connected and member is not None:
                 member.last_heard_at = self.now
         commands = self.commands_of_events + advance(self.rendezvous, self.now)
+        check_census(self.rendezvous, self.now)
         self.commands_of_events = []
         for command in commands:
             self.check(command)

@@ -51,6 +51,8 @@ from elasticjob_master.persistence.store import StoreFailed, TakenOver
 from elasticjob_master.persistence.stored_state import decode
 from elasticjob_master.server.services.shard_service import ShardService
 
+from tests.support.master.census_check import check_census
+
 ROLE = "worker"
 DATASET = "data"
 SHARDS = 300
@@ -146,11 +148,15 @@ class SimulatedMaster:
         if data is not None:
             snapshot.restore(self.controller, decode(data))
         snapshot.connect(self.controller, self.state_writer, self.store)
+        self.controller.subscribe("decided", self._check_census)
         self.shards = ShardService(self.controller, self.state_writer)
         self.streams: set[SimulatedStream] = set()
         self.ended = False
         self.superseded_at: float | None = None
         self._work = [job.spawn(control_loop.run(self.controller)), job.spawn(self._write())]
+
+    def _check_census(self) -> None:
+        check_census(self.controller.rendezvous, self.controller.now())
 
     async def _write(self) -> None:
         try:

@@ -73,6 +73,7 @@ def advance(state: RendezvousState, now: float, event: events.Event | None = Non
             job_events.drain_pods(state, event, now)
         case events.StandbyChanged():
             state.standby = event.places
+            state.note_all()
         case events.TrainingHung():
             job_events.restart_training(state)
         case events.MasterStalled():

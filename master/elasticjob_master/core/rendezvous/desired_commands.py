@@ -44,17 +44,36 @@ def missing_commands(state: RendezvousState, now: float) -> list[Command]:
     commands = []
     shared = _shared_facts(state)
     may_start = state.may_start(now)
-    for member in state.members:
+    still_due: dict[str, None] = {}
+    for member in _members_due(state, shared):
         if member.disconnected_since is not None:
             continue
         desired = _desired_command(state, member, shared, now)
+        if member.draining_since is not None:
+            still_due[member.uid] = None  # its command depends on the time
         if desired is None or desired is member.last_command or desired == member.last_command:
             continue
         if desired.command in ("start", "world_changed") and not may_start:
             _wait_for_store(state, now)
+            still_due[member.uid] = None
         else:
             commands.append(_record_sent(state, member, desired, now))
+    state.commands_due = still_due
     return commands
+
+
+def _members_due(state: RendezvousState, shared: _Shared) -> list[Member]:
+    """Return the members whose command may differ from the last one that they were sent.
+
+    These are those that have changed, or all if a fact has changed that concerns the commands of
+    all.
+    """
+    state.adopt_changes()
+    facts = (state.phase, state.round, state.stop_without_grace, state.rules, state.sizes, shared)
+    if facts == state.commanded_by:
+        return [m for m in map(state.members.get, state.commands_due) if m is not None]
+    state.commanded_by = facts
+    return list(state.members)
 
 
 def _shared_facts(state: RendezvousState) -> _Shared:
@@ -198,6 +217,7 @@ def _record_sent(
     """Record a command and its deadlines in the member, and return the command to send."""
     timing = state.timing
     member.last_command = desired
+    state.note(member.uid)
     match desired.command:
         case "start":
             member.process_round = desired.round

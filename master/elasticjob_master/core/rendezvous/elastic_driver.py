@@ -49,6 +49,7 @@ def let_latecomers_go(state: RendezvousState) -> None:
     for member in state.members:
         if not member.joined_round and member.available and member.crashed_at is None:
             member.succeeded = True
+            state.note(member.uid)
 
 
 def announced(state: RendezvousState) -> bool:
@@ -160,9 +161,8 @@ def _never_starts(state: RendezvousState, uid: str) -> bool:
 
 def _enough(state: RendezvousState, members: Iterable[Member]) -> bool:
     succeeded = (m for m in state.members if m.succeeded)
-    return world_formation.has_enough_members(
-        (*members, *succeeded), state.sizes or {}, all_desired=False
-    )
+    counts = world_formation.count_by_role((*members, *succeeded))
+    return world_formation.has_enough_members(counts, state.sizes or {}, all_desired=False)
 
 
 def _uids(members: Collection[Member]) -> frozenset[str]:

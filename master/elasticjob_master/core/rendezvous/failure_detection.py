@@ -25,7 +25,11 @@ def handle_timeouts(state: RendezvousState, now: float) -> list[Command]:
         return []
     state.timeouts_checked_at = now
     commands: list[Command] = []
+    heard_after = now - state.timing.lost / 3
+    notifies = any(size.notified for size in (state.sizes or {}).values())
     for member in list(state.members):
+        if not notifies and _is_well(member, heard_after):
+            continue
         member.suspected = _is_suspected(member, state.timing, now)
         if _is_lost(member, state.timing, now):
             commands += state.remove_member(member)
@@ -39,9 +43,12 @@ def handle_timeouts(state: RendezvousState, now: float) -> list[Command]:
 
 def resolve_crashes(state: RendezvousState, now: float) -> None:
     """Decide which members of failed processes have to exit, as soon as that can be known."""
-    crashed = [m for m in state.members if m.crashed_at is not None]
-    if not crashed:
+    if not state.census.crashed:
         return
+    crashed = sorted(
+        (m for m in map(state.members.get, state.census.crashed) if m is not None),
+        key=lambda member: member.order,
+    )
     at_fault = _members_at_fault(state, crashed, now)
     if at_fault is None:
         return
@@ -49,6 +56,7 @@ def resolve_crashes(state: RendezvousState, now: float) -> None:
         member.crashed_at = None
         member.exiting = member in at_fault and not member.retry
         member.crash_excused = member not in at_fault
+        state.note(member.uid)
     state.world_failed = True
 
 
@@ -63,7 +71,7 @@ def _members_at_fault(
         return []
     reported_at = min(m.crashed_at for m in crashed if m.crashed_at is not None)
     # While another process runs, its failure or the loss of its member may still be the cause.
-    others_run = any(member.process_round for member in state.world_members())
+    others_run = any(state.running())
     if others_run and now - reported_at < state.timing.fault_window:
         return None
     return [min(crashed, key=lambda member: member.failed_at)]
@@ -75,6 +83,17 @@ def _has_other_cause(state: RendezvousState) -> bool:
         return True
     world = state.world_members()
     return any(member.succeeded or member.disconnected_since is not None for member in world)
+
+
+def _is_well(member: Member, heard_after: float) -> bool:
+    """Return whether a connected member was heard of lately, and nothing of it is awaited."""
+    return (
+        member.last_heard_at >= heard_after
+        and member.disconnected_since is None
+        and member.stop_due is None
+        and member.exit_due is None
+        and not member.suspected
+    )
 
 
 def _is_lost(member: Member, timing: Timing, now: float) -> bool:

@@ -27,6 +27,7 @@ def drain_pods(state: RendezvousState, event: DrainOrdered, now: float) -> None:
             seconds = event.seconds.get(member.identity.pod_name)
             if seconds is not None:
                 member.drain(seconds, now)
+                state.note(member.uid)
 
 
 def restart_training(state: RendezvousState) -> None:

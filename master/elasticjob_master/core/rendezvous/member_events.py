@@ -24,14 +24,14 @@ from elasticjob_master.core.rendezvous.state import RendezvousState
 
 def record_heartbeat(state: RendezvousState, event: HeartbeatReceived, now: float) -> None:
     """Record that a member is alive, and the resources that its process uses."""
-    member = _sender(state, event.uid, now)
+    member = _heard(state, event.uid, now)
     if member is not None:
         member.usage = event.usage
 
 
 def record_steps(state: RendezvousState, event: StepsReported, now: float) -> None:
     """Record how far a member's process is and how long its steps take."""
-    member = _sender(state, event.uid, now)
+    member = _heard(state, event.uid, now)
     if member is not None:
         report = event.report
         steps = report.steps or max(0, report.step - member.step)
@@ -41,7 +41,7 @@ def record_steps(state: RendezvousState, event: StepsReported, now: float) -> No
 
 def record_restart(state: RendezvousState, event: ProcessRestarted, now: float) -> None:
     """Record how often a crashed process was started again in its pod; no decision reads it."""
-    member = _sender(state, event.uid, now)
+    member = _heard(state, event.uid, now)
     if member is not None:
         member.restarts = event.restarts
 
@@ -57,6 +57,7 @@ def register(state: RendezvousState, event: MemberRegistered, now: float) -> lis
     if member is None:
         member = state.members.add(identity, now)
     member.identity = identity
+    state.note(member.uid)
     if identity.pod_name in state.draining_pods:
         member.drain(state.draining_pods[identity.pod_name], now)
     return commands
@@ -119,6 +120,7 @@ def disconnect(state: RendezvousState, event: MemberDisconnected, now: float) ->
     if member.leaving and not member.succeeded and not member.process_round:
         return state.remove_member(member)
     state.members.set_disconnected(member, now)
+    state.note(member.uid)
     return []
 
 
@@ -169,6 +171,7 @@ def request_place(state: RendezvousState, event: PlaceRequested) -> None:
     if member is not None and event.left_round >= member.joined_round:
         member.joined_round = event.left_round
         member.joining = True
+        state.note(member.uid)
 
 
 def take_place(state: RendezvousState, event: PlaceTaken, now: float) -> None:
@@ -197,6 +200,12 @@ def record_node_check(state: RendezvousState, event: NodeChecked, now: float) ->
 
 
 def _sender(state: RendezvousState, uid: str, now: float) -> Member | None:
+    """Return the member whose agent has sent a message now that may change a decision."""
+    state.note(uid)
+    return _heard(state, uid, now)
+
+
+def _heard(state: RendezvousState, uid: str, now: float) -> Member | None:
     """Return the member whose agent has sent a message now."""
     member = state.members.get(uid)
     if member is not None:

@@ -16,7 +16,7 @@ from elasticjob_api.health import NodeCheck
 
 from elasticjob_master.core.rendezvous import world_formation
 from elasticjob_master.core.rendezvous.events import NodeChecked
-from elasticjob_master.core.rendezvous.members import UNFINISHED_STAGES, Member, NodeCheckState
+from elasticjob_master.core.rendezvous.members import Member, NodeCheckState
 from elasticjob_master.core.rendezvous.state import RendezvousState
 
 PEERS = 2
@@ -35,23 +35,13 @@ _PEER_CANDIDATES = 64
 
 def advance(state: RendezvousState, now: float) -> None:
     """Begin and evaluate checks, and make members on unfit nodes leave."""
-    if not state.node_check.enabled:
-        for member in state.members:
-            if member.node_check.stage in UNFINISHED_STAGES:
-                member.node_check = NodeCheckState()
+    enabled = state.node_check.enabled
+    census = state.census
+    concerned = census.unchecked | census.fresh if enabled else census.unchecked
+    for member in filter(None, map(state.members.get, concerned)):
+        _update_stage(state, member, now)
+    if not enabled or not concerned:
         return
-    for member in state.members:
-        if (
-            member.node_check.stage == "none"
-            and member.last_round == 0
-            and member.process_round == 0
-        ):
-            member.node_check.stage = "waiting"
-        elif member.node_check.stage in UNFINISHED_STAGES and member.process_round:
-            # It trains already, as its agent has reported to a restarted master.
-            member.node_check = NodeCheckState()
-        elif member.node_check.stage == "running":
-            _apply_timeout(member, now)
     present = [m for m in state.members if not m.leaving]
     group = [m for m in present if m.node_check.stage in ("running", "answered")]
     if not group:
@@ -62,22 +52,43 @@ def advance(state: RendezvousState, now: float) -> None:
             _apply_result(state, member)
 
 
+def _update_stage(state: RendezvousState, member: Member, now: float) -> None:
+    """Let a member wait for its check, or end a check that is overdue or no longer wanted."""
+    check = member.node_check
+    before = check.stage
+    if not state.node_check.enabled or (before != "none" and member.process_round):
+        # A member with a process trains already, as its agent has reported to a restarted master.
+        member.node_check = NodeCheckState()
+    elif before == "none":
+        check.stage = "waiting"
+    else:
+        _apply_timeout(member, now)
+    if member.node_check.stage != before:
+        state.note(member.uid)
+
+
 def _begin_if_gathered(state: RendezvousState, connected: list[Member], now: float) -> None:
     """Begin a group's check when all desired members have joined, or the join window has closed."""
     newcomers = [m for m in connected if m.node_check.stage == "waiting"]
     if not newcomers or state.sizes is None:
         return
-    complete = world_formation.has_enough_members(connected, state.sizes, all_desired=True)
+    counts = world_formation.count_by_role(connected)
+    complete = world_formation.has_enough_members(counts, state.sizes, all_desired=True)
+    times = [m.joined_at for m in newcomers if m.joined_at is not None]
+    join_times = (min(times), max(times)) if times else None
     if complete or world_formation.joins_settled(
-        newcomers, timing=state.timing, at_start=state.starts_anew(), now=now
+        join_times, timing=state.timing, at_start=state.starts_anew(), now=now
     ):
         begin_checks(newcomers, connected, state.node_check, now)
+        for member in newcomers:
+            state.note(member.uid)
 
 
 def _apply_result(state: RendezvousState, member: Member) -> None:
     """Make a member on an unfit node leave, and record the problem until a pod there passes."""
     place = (member.identity.role, member.identity.index)
     state.unfit.pop(place, None)
+    state.note(member.uid)
     if member.node_check.stage == "failed":
         member.exiting = True
         state.unfit[place] = (member.identity.pod_name, member.node_check.problem)

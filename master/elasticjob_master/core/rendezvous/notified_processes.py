@@ -31,6 +31,7 @@ def check_world_taken(state: RendezvousState, member: Member, now: float) -> Non
     elif now > member.take_world_due:
         member.take_world_due = None
         member.renewal = "asked"
+        state.note(member.uid)
 
 
 def was_replaced(state: RendezvousState, member: Member, running_round: int) -> bool:
@@ -51,3 +52,4 @@ def renew_all(state: RendezvousState) -> None:
     for member in state.members:
         if member.process_round and state.is_notified(member):
             member.renewal = "at_once"
+            state.note(member.uid)

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from elasticjob_api.health import NodeCheck
 
 from elasticjob_master.core.rendezvous import world_formation
+from elasticjob_master.core.rendezvous.census import Census
 from elasticjob_master.core.rendezvous.commands import Command, MemberRemoved, ReleaseLeases
 from elasticjob_master.core.rendezvous.members import Member, Members
 from elasticjob_master.core.rendezvous.rules import Phase, RoleSize, Rules, Timing
@@ -56,6 +57,10 @@ class RendezvousState:
             its place.
         draining_pods: the pods that the operator wants to leave, and the seconds they may take.
         timeouts_checked_at: when the deadlines of all members were checked last.
+        changes: grows with every change of members.
+        commands_due: the UIDs of the members whose command may differ from the last one they were
+            sent, in the order in which they have changed.
+        commanded_by: the facts about the job with which the commands of the others were decided.
     """
 
     members: Members = field(default_factory=Members)
@@ -86,6 +91,41 @@ class RendezvousState:
     settled_uids: frozenset[str] = frozenset()
     draining_pods: Mapping[str, float] = field(default_factory=dict)
     timeouts_checked_at: float = -math.inf
+    changes: int = 0
+    commands_due: dict[str, None] = field(default_factory=dict)
+    commanded_by: object = None
+    _census: Census = field(default_factory=Census)
+    _changed: dict[str, None] = field(default_factory=dict)
+
+    @property
+    def census(self) -> Census:
+        """What is known of all members together, as of now."""
+        self.adopt_changes()
+        return self._census
+
+    def adopt_changes(self) -> None:
+        """Update the census for the members that have changed. Their commands are due."""
+        if not self._changed:
+            return
+        for uid in self._changed:
+            member = self.members.get(uid)
+            if member is None:
+                self._census.remove(uid)
+            else:
+                in_world, stands_by = self.in_world(uid), self.stands_by(member)
+                self._census.update(member, in_world=in_world, stands_by=stands_by)
+        self.changes += 1
+        self.commands_due |= self._changed
+        self._changed.clear()
+
+    def note(self, uid: str) -> None:
+        """Record that a fact about a member has changed on which decisions depend."""
+        self._changed[uid] = None
+
+    def note_all(self) -> None:
+        """Record that facts about any member may have changed."""
+        for member in self.members:
+            self.note(member.uid)
 
     @property
     def stop_without_grace(self) -> bool:
@@ -122,6 +162,7 @@ class RendezvousState:
         """Set the members of the present world, by rank."""
         self.world = world
         self.world_uids = frozenset(world)
+        self.note_all()
 
     def form_world(self, members: Sequence[Member], now: float) -> None:
         """Begin the next round with these members, oldest first."""
@@ -137,6 +178,7 @@ class RendezvousState:
     def end_process(self, member: Member) -> list[Command]:
         """Record that a member's process has ended, and return the commands that follow."""
         member.process_ended()
+        self.note(member.uid)
         self.members.awaited.discard(member.uid)
         return [ReleaseLeases(member.uid)]
 
@@ -153,6 +195,7 @@ class RendezvousState:
         if self.in_world(member.uid) and was_needed and not self.rules.in_process_elastic:
             self.world_failed = True
         self.members.remove(member)
+        self.note(member.uid)
         return [ReleaseLeases(member.uid), MemberRemoved(member.uid, member)]
 
     def world_members(self) -> Iterator[Member]:
@@ -164,7 +207,7 @@ class RendezvousState:
 
         The next world is the first one, or all pods were replaced.
         """
-        return next(self.world_members(), None) is None
+        return not self.census.survivors
 
     def keeps_process(self, member: Member) -> bool:
         """Return whether a member's process continues when the world changes now."""
@@ -224,15 +267,13 @@ class RendezvousState:
     def must_end_first(self) -> Iterator[Member]:
         """Return the connected members whose processes have to end before the next world."""
         return (
-            m
-            for m in self.world_members()
-            if m.process_round and m.disconnected_since is None and not self.keeps_process(m)
+            m for m in self.running() if m.disconnected_since is None and not self.keeps_process(m)
         )
 
-    def joiners(self) -> list[Member]:
-        """Return the available members outside the present world, without those on standby."""
-        others = (m for m in self.members if m.uid not in self.world_uids and m.available)
-        return [m for m in others if not self.stands_by(m)]
+    def running(self) -> Iterator[Member]:
+        """Return the members of the present world that run a process, in any order."""
+        uids = (uid for uid in self.census.running if uid in self.world_uids)
+        return (m for m in map(self.members.get, uids) if m is not None)
 
     def stands_by(self, member: Member) -> bool:
         """Return whether a member waits for the end of the one that it replaces."""
@@ -242,10 +283,6 @@ class RendezvousState:
         """Return whether this master has restarted and does not know yet which processes run."""
         deadline = self.reconnect_deadline
         return deadline is not None and now < deadline and bool(self.members.disconnected)
-
-    def counted_members(self) -> Iterator[Member]:
-        """Return the members that count for the size of their role: available or succeeded."""
-        return (m for m in self.members if m.available or m.succeeded)
 
     def may_start(self, now: float) -> bool:
         """Return whether the present world may be started.
@@ -259,9 +296,9 @@ class RendezvousState:
     def joins_settled(self, now: float) -> bool:
         """Return whether all desired members are available, or the join window has closed."""
         if self.sizes is not None:
-            counted = self.counted_members()
-            if world_formation.has_enough_members(counted, self.sizes, all_desired=True):
+            counts = self.census.counts()
+            if world_formation.has_enough_members(counts, self.sizes, all_desired=True):
                 return True
         return world_formation.joins_settled(
-            self.joiners(), timing=self.timing, at_start=self.starts_anew(), now=now
+            self.census.join_times(), timing=self.timing, at_start=self.starts_anew(), now=now
         )

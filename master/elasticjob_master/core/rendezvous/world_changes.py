@@ -51,22 +51,21 @@ def _make_transition(state: RendezvousState, now: float) -> None:
 
 def _membership_change_due(state: RendezvousState, now: float) -> bool:
     """Return whether a member has to leave, or a complete world with joiners is possible."""
-    if any(m.draining_since is not None for m in state.world_members()):
+    census = state.census
+    if not census.draining.isdisjoint(census.survivors):
         return True
-    joiners = state.joiners() if state.confirmed_at is not None else []
-    if not joiners or not state.joins_settled(now):
+    if state.confirmed_at is None or not census.joined or not state.joins_settled(now):
         return False
     # The first member of an added role may have joined. Until the role has enough members, the
     # present world continues to train.
     if not world_formation.has_enough_members(
-        state.counted_members(), state.sizes or {}, all_desired=False
+        census.counts(), state.sizes or {}, all_desired=False
     ):
         return False
     # A world that cannot be stored cannot be started. So the present one continues to train until
     # a write succeeds that began after the members had joined.
-    storable = not state.shared_state or state.stored_at >= max(
-        member.joined_at or 0.0 for member in joiners
-    )
+    _, last_joined_at = census.join_times() or (0.0, 0.0)
+    storable = not state.shared_state or state.stored_at >= last_joined_at
     state.store_needed = state.store_needed or not storable
     return storable
 
@@ -96,7 +95,7 @@ def _needs_process(state: RendezvousState, member: Member) -> bool:
 
 
 def _leave_finishing(state: RendezvousState, now: float) -> None:
-    if not any(m.process_round for m in state.world_members()):
+    if not any(state.running()):
         if state.rules.deciding_role is None:
             state.phase = "waiting"
     elif (
@@ -114,17 +113,18 @@ def _can_form_world(state: RendezvousState, now: float) -> bool:
         return False
     if state.awaits_reconnections(now):
         return False
-    present = [m for m in state.members if m.available]
-    if not present or any(m.crashed_at is not None for m in present):
+    census = state.census
+    if not census.available or not census.crashed.isdisjoint(census.available):
         return False
-    if any(m.process_round and not state.keeps_process(m) for m in present):
+    running = map(state.members.get, census.running & census.available)
+    if any(m is not None and not state.keeps_process(m) for m in running):
         return False  # a process of an earlier world is still being stopped
     if state.finished_at is not None:
         # Members that joined late or have failed finish from the last checkpoint.
         return True
     all_desired = state.rules.all_ready and state.round == 0
     enough = world_formation.has_enough_members(
-        state.counted_members(), state.sizes, all_desired=all_desired
+        census.counts(), state.sizes, all_desired=all_desired
     )
     return enough and state.joins_settled(now)
 
@@ -145,9 +145,7 @@ def _form_world(state: RendezvousState, now: float) -> None:
 
 def _confirm_world(state: RendezvousState, now: float) -> None:
     """Confirm the world when all its processes run, or when their start has taken too long."""
-    if state.confirmed_at is None and state.formed_at is not None:
-        started = all(
-            m.started or m.crashed_at is not None or m.leaving for m in state.world_members()
-        )
-        if started or now - state.formed_at > state.timing.start:
-            state.confirmed_at = now
+    if state.confirmed_at is not None or state.formed_at is None:
+        return
+    if not state.census.unconfirmed or now - state.formed_at > state.timing.start:
+        state.confirmed_at = now

@@ -50,24 +50,30 @@ def rank_order(
     return tuple(member.uid for member in world)
 
 
-def joins_settled(joiners: Iterable[Member], *, timing: Timing, at_start: bool, now: float) -> bool:
+def joins_settled(
+    join_times: tuple[float, float] | None, *, timing: Timing, at_start: bool, now: float
+) -> bool:
     """Return whether the last join is long enough ago, or the first one is too long ago."""
-    times = [member.joined_at for member in joiners if member.joined_at is not None]
-    if not times:
+    if join_times is None:
         return True
+    first, last = join_times
     window = timing.settle_at_start if at_start else timing.settle
-    return now - max(times) >= window or now - min(times) >= timing.settle_limit
+    return now - last >= window or now - first >= timing.settle_limit
 
 
 def has_enough_members(
-    present: Iterable[Member], sizes: Mapping[str, RoleSize], *, all_desired: bool
+    counts: Mapping[str, int], sizes: Mapping[str, RoleSize], *, all_desired: bool
 ) -> bool:
     """Return whether every role has its least number of members, or its desired number."""
-    counts = Counter(member.identity.role for member in present)
     return all(
-        counts[role] >= (size.desired if all_desired else size.minimum)
+        counts.get(role, 0) >= (size.desired if all_desired else size.minimum)
         for role, size in sizes.items()
     )
+
+
+def count_by_role(members: Iterable[Member]) -> Mapping[str, int]:
+    """Return the number of members of each role."""
+    return Counter(member.identity.role for member in members)
 
 
 def _domain(member: Member, domains: Mapping[tuple[str, int], str]) -> str | None:
