@@ -8,6 +8,7 @@ they find, and the controller applies it.
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -421,6 +422,8 @@ class Controller:
             self.barriers.begin_round(state.round)
             self._notify("new_round")
         self._execute(commands)
+        if state.commands_left:
+            asyncio.get_running_loop().call_soon(self.decisions.decide_now)
         self._publish_hosts()
         if state.store_needed:
             self._notify("store_needed")

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 from zlib import crc32
 
 _EMBEDDED_PORTS = 3000
 """The number of ports per use: all are below 32768, the first of the kernel's ports for clients."""
 
 
-@dataclass(frozen=True, slots=True)
-class Peer:
+class Peer(NamedTuple):
     """One process of a world; its rank is its position in the world.
+
+    A tuple, because a world may have 80,000 of them, which are made when it begins.
 
     Attributes:
         name: of its pod. The processes of a pod have adjacent ranks.
@@ -26,7 +28,7 @@ class Peer:
 
     name: str
     role: str
-    index: int
+    index: int  # type: ignore[assignment]  # not the method of tuples
     address: str
     slots: int = 1
     local_rank: int = 0

@@ -23,6 +23,9 @@ from elasticjob_master.core.rendezvous.commands import (
 from elasticjob_master.core.rendezvous.members import Member, MemberCommand
 from elasticjob_master.core.rendezvous.state import RendezvousState
 
+MOST_COMMANDS = 500
+"""The most commands of one decision. To send thousands takes longer than others should wait."""
+
 
 @dataclass(frozen=True)
 class _Shared:
@@ -40,12 +43,19 @@ class _Shared:
 
 
 def missing_commands(state: RendezvousState, now: float) -> list[Command]:
-    """Return the commands that connected members should have and that were not sent to them."""
-    commands = []
+    """Return the commands that connected members should have and that were not sent to them.
+
+    Of many the first are returned, and `commands_left` is set.
+    """
+    commands: list[Command] = []
     shared = _shared_facts(state)
     may_start = state.may_start(now)
     still_due: dict[str, None] = {}
-    for member in _members_due(state, shared):
+    due = _members_due(state, shared)
+    for number, member in enumerate(due):
+        if len(commands) == MOST_COMMANDS:
+            still_due |= dict.fromkeys(each.uid for each in due[number:])
+            break
         if member.disconnected_since is not None:
             continue
         desired = _desired_command(state, member, shared, now)
@@ -59,6 +69,7 @@ def missing_commands(state: RendezvousState, now: float) -> list[Command]:
         else:
             commands.append(_record_sent(state, member, desired, now))
     state.commands_due = still_due
+    state.commands_left = len(commands) == MOST_COMMANDS
     return commands
 
 

@@ -36,7 +36,7 @@ def handle_timeouts(state: RendezvousState, now: float) -> list[Command]:
         elif member.exit_due is not None and now > member.exit_due:
             commands += state.end_process(member)
             state.world_incomplete = True
-        elif state.is_notified(member):
+        elif notifies and state.is_notified(member):
             notified_processes.check_world_taken(state, member, now)
     return commands
 

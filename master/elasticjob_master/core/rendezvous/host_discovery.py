@@ -54,7 +54,10 @@ def next_host_list(
     present = [m for m in candidates if m.available or (m.started and not m.leaving)]
     if len(present) == len(published.hosts) and all(map(_describes, published.hosts, present)):
         return published
-    hosts = tuple(map(_host, present))
+    kept = published.hosts
+    if len(kept) > len(present) or not all(map(_describes, kept, present)):
+        kept = ()
+    hosts = (*kept, *map(_host, present[len(kept) :]))
     known = {host.name for host in published.hosts}
     if hosts and known and known.isdisjoint(host.name for host in hosts):
         # A leaving host stays in the list until the new hosts have met it.

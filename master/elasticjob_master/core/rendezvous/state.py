@@ -60,6 +60,7 @@ class RendezvousState:
         changes: grows with every change of members.
         commands_due: the UIDs of the members whose command may differ from the last one they were
             sent, in the order in which they have changed.
+        commands_left: another decision should follow at once, which returns further commands.
         commanded_by: the facts about the job with which the commands of the others were decided.
     """
 
@@ -93,6 +94,7 @@ class RendezvousState:
     timeouts_checked_at: float = -math.inf
     changes: int = 0
     commands_due: dict[str, None] = field(default_factory=dict)
+    commands_left: bool = False
     commanded_by: object = None
     _census: Census = field(default_factory=Census)
     _changed: dict[str, None] = field(default_factory=dict)
