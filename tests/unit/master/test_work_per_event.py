@@ -6,12 +6,15 @@ from collections.abc import Callable
 
 import pytest
 from elasticjob_master.core.rendezvous.advance import advance
+from elasticjob_master.core.rendezvous.commands import Start
+from elasticjob_master.core.rendezvous.desired_commands import MOST_COMMANDS
 from elasticjob_master.core.rendezvous.events import (
     Event,
     HeartbeatReceived,
     MemberConnected,
     MemberDisconnected,
     MemberRegistered,
+    ProcessExited,
     ProcessStarted,
 )
 from elasticjob_master.core.rendezvous.members import Identity, Usage
@@ -42,11 +45,19 @@ def join(state: RendezvousState, index: int) -> None:
 def training(members: int, *, confirmed: int) -> RendezvousState:
     """Return a job whose world has begun, with this number of processes that have started."""
     state = joined(members, desired=members)
+    begin(state)
     assert state.phase == "training"
     for index in range(confirmed):
         advance(state, NOW, ProcessStarted(f"uid-{index}", 1))
     advance(state, NOW)
     return state
+
+
+def begin(state: RendezvousState) -> None:
+    """Form the world and start all its members."""
+    advance(state, NOW)
+    while state.commands_left:
+        advance(state, NOW)
 
 
 def decide_after(state: RendezvousState, event: Event) -> None:
@@ -105,12 +116,42 @@ def test_an_event_takes_as_many_steps_with_ten_thousand_members_as_with_a_hundre
 
 
 @pytest.mark.guarantee("very-large-jobs")
+def test_a_large_world_is_started_in_parts_and_each_member_once() -> None:
+    state = joined(0, desired=1_200)
+    for index in range(1_200):
+        join(state, index)
+    parts = [advance(state, NOW)]
+    while state.commands_left:
+        parts.append(advance(state, NOW))
+    assert max(map(len, parts)) == MOST_COMMANDS
+    assert [c.uid for part in parts for c in part] == list(state.world)
+    assert state.round == 1
+    assert not advance(state, NOW)
+
+
+@pytest.mark.guarantee("very-large-jobs")
+def test_members_of_a_large_world_that_fails_while_it_is_started_are_not_started_in_it() -> None:
+    state = joined(0, desired=1_200)
+    for index in range(1_200):
+        join(state, index)
+    advance(state, NOW)
+    advance(state, NOW, ProcessExited(state.world[0], 1, exit_code=1))
+    advance(state, NOW, MemberDisconnected(state.world[1]))  # may be the cause
+    ends = advance(state, NOW)
+    while state.commands_left:
+        ends += advance(state, NOW)
+    assert state.phase == "reforming"
+    assert not any(isinstance(command, Start) for command in ends)
+    assert not any(m.process_round for m in state.members if m.uid in state.world[MOST_COMMANDS:])
+
+
+@pytest.mark.guarantee("very-large-jobs")
 def test_the_steps_of_forming_a_world_grow_no_faster_than_its_members() -> None:
     taken = []
-    for members in SIZES[:2]:
+    for members in (1_000, 4_000):
         state = joined(members - 1, desired=members)
         join(state, members - 1)
-        taken.append(steps(lambda state=state: advance(state, NOW)))  # type: ignore[misc]
+        taken.append(steps(lambda state=state: begin(state)))  # type: ignore[misc]
         assert state.round == 1
         assert all(m.last_command is not None for m in state.members)
-    assert taken[1] <= 11 * taken[0]
+    assert taken[1] <= 4.4 * taken[0]

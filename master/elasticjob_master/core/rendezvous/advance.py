@@ -4,7 +4,7 @@
 compares the facts with the desired state, makes the transitions that they allow, and returns the
 commands that are missing. So a repeated, late or lost message, a reconnection or a restart of the
 master needs no handling of its own. The events of many members are applied one by one, and one tick
-decides for all of them: a tick looks at every member, and an event at one.
+decides for all of them: it looks at the members that have changed, and `census` knows the others.
 
 Phases: "waiting" (there is no world), "training", "reforming" (the world is being stopped), and
 "finishing" (a member has finished successfully; members that leave from then on change no world).

@@ -52,20 +52,21 @@ def missing_commands(state: RendezvousState, now: float) -> list[Command]:
     may_start = state.may_start(now)
     still_due: dict[str, None] = {}
     due = _members_due(state, shared)
-    for number, member in enumerate(due):
+    for number, uid in enumerate(due):
         if len(commands) == MOST_COMMANDS:
-            still_due |= dict.fromkeys(each.uid for each in due[number:])
+            still_due |= dict.fromkeys(due[number:])
             break
-        if member.disconnected_since is not None:
+        member = state.members.get(uid)
+        if member is None or member.disconnected_since is not None:
             continue
         desired = _desired_command(state, member, shared, now)
         if member.draining_since is not None:
-            still_due[member.uid] = None  # its command depends on the time
+            still_due[uid] = None  # its command depends on the time
         if desired is None or desired is member.last_command or desired == member.last_command:
             continue
         if desired.command in ("start", "world_changed") and not may_start:
             _wait_for_store(state, now)
-            still_due[member.uid] = None
+            still_due[uid] = None
         else:
             commands.append(_record_sent(state, member, desired, now))
     state.commands_due = still_due
@@ -73,8 +74,8 @@ def missing_commands(state: RendezvousState, now: float) -> list[Command]:
     return commands
 
 
-def _members_due(state: RendezvousState, shared: _Shared) -> list[Member]:
-    """Return the members whose command may differ from the last one that they were sent.
+def _members_due(state: RendezvousState, shared: _Shared) -> list[str]:
+    """Return the UIDs of the members whose command may differ from the last one they were sent.
 
     These are those that have changed, or all if a fact has changed that concerns the commands of
     all.
@@ -82,9 +83,9 @@ def _members_due(state: RendezvousState, shared: _Shared) -> list[Member]:
     state.adopt_changes()
     facts = (state.phase, state.round, state.stop_without_grace, state.rules, state.sizes, shared)
     if facts == state.commanded_by:
-        return [m for m in map(state.members.get, state.commands_due) if m is not None]
+        return list(state.commands_due)
     state.commanded_by = facts
-    return list(state.members)
+    return [member.uid for member in state.members]
 
 
 def _shared_facts(state: RendezvousState) -> _Shared:
