@@ -20,6 +20,8 @@ _SHARE_OF_TIME = 0.1
 """The share of the master's CPU time that snapshots may take, however large the state is."""
 _SHARE_OF_UNWAITED = 0.02
 """The same for snapshots that no request waits for."""
+LONGEST_UNWAITED_SECONDS = 5.0
+"""The most time that this share delays a write."""
 _URGENT_PAUSES = 5
 """The pauses in which the budget of urgent requests gains one write."""
 
@@ -49,7 +51,8 @@ class WriteBudget:
         early = now < min(self._next_unwaited, self._usual.next)
         (self._urgent if early else self._usual).take(now)
         self._next = now + max(LEAST_SECONDS, (1 / _SHARE_OF_TIME - 1) * snapshot_seconds)
-        self._next_unwaited = now + max(self._pause, snapshot_seconds / _SHARE_OF_UNWAITED)
+        pause = min(snapshot_seconds / _SHARE_OF_UNWAITED, LONGEST_UNWAITED_SECONDS)
+        self._next_unwaited = now + max(self._pause, pause)
 
     def seconds_until_write(self, now: float, *, waited_for: bool, urgent: bool = False) -> float:
         """Return the seconds until the next write may begin.

@@ -14,7 +14,11 @@ import pytest
 from elasticjob_master.persistence.state_writer import StateWriter
 from elasticjob_master.persistence.store import StoreFailed
 from elasticjob_master.persistence.stored_state import EncodedState
-from elasticjob_master.persistence.write_budget import LEAST_SECONDS, WriteBudget
+from elasticjob_master.persistence.write_budget import (
+    LEAST_SECONDS,
+    LONGEST_UNWAITED_SECONDS,
+    WriteBudget,
+)
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -228,3 +232,14 @@ def test_taking_snapshots_has_a_tenth_of_the_time_at_most(
     budget = WriteBudget(pause=PAUSE, burst=math.inf)
     budget.record_write(100.0, snapshot_seconds=snapshot_seconds)
     assert budget.seconds_until_write(100.0, waited_for=waited_for) >= 9 * snapshot_seconds - 1e-6
+
+
+@given(st.floats(0, 0.5))
+def test_snapshots_of_a_large_job_that_nobody_waits_for_are_rare_and_never_late(
+    snapshot_seconds: float,
+) -> None:
+    budget = WriteBudget(pause=PAUSE, burst=math.inf)
+    budget.record_write(100.0, snapshot_seconds=snapshot_seconds)
+    waits = budget.seconds_until_write(100.0, waited_for=False)
+    assert waits >= min(49 * snapshot_seconds, LONGEST_UNWAITED_SECONDS) - 1e-6
+    assert waits <= LONGEST_UNWAITED_SECONDS + 1e-6
