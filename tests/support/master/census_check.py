@@ -11,8 +11,8 @@ def check_census(state: RendezvousState, now: float) -> None:
     """Check that no change of a member was missed, and no command, after a decision."""
     counted = Census()
     for member in state.members:
-        in_world, stands_by = state.in_world(member.uid), state.stands_by(member)
-        counted.update(member, in_world=in_world, stands_by=stands_by)
+        stands_by = state.stands_by(member)
+        counted.update(member, in_world=state.in_world(member.uid), stands_by=stands_by)
     assert _facts(state.census) == _facts(counted)
     shared = desired_commands._shared_facts(state)
     for member in state.members:

@@ -219,6 +219,8 @@ def test_a_thousand_members_get_the_same_world() -> None:
         job.apply(MemberRegistered(identity))
         job.apply(MemberConnected(identity.pod_uid))
     commands = advance(rendezvous, job.now)
+    while rendezvous.commands_left:
+        commands += advance(rendezvous, job.now)
     assert commands == [Start(f"u{index}", 1) for index in range(1000)]
     assert len(members) == len(rendezvous.world) == 1000
 

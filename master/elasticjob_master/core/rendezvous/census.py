@@ -58,12 +58,12 @@ class Census:
         available = member.available
         crashed = member.crashed_at is not None
         ran = bool(member.process_round or member.last_round)
+        starts = in_world and not (member.started or crashed or member.leaving)
         counted = self.counted.setdefault(member.identity.role, set())
         _put(counted, uid, available or member.succeeded)
         _put(self.available, uid, available)
         _put(self.survivors, uid, in_world)
-        unconfirmed = in_world and not (member.started or crashed or member.leaving)
-        _put(self.unconfirmed, uid, unconfirmed)
+        _put(self.unconfirmed, uid, starts)
         _put(self.running, uid, member.process_round > 0)
         _put(self.crashed, uid, crashed)
         _put(self.draining, uid, member.draining_since is not None)
@@ -77,18 +77,9 @@ class Census:
 
     def remove(self, uid: str) -> None:
         """Forget a member that was removed."""
-        for uids in (
-            *self.counted.values(),
-            self.available,
-            self.survivors,
-            self.unconfirmed,
-            self.running,
-            self.crashed,
-            self.draining,
-            self.unchecked,
-            self.fresh,
-        ):
-            uids.discard(uid)
+        for uids in (*self.counted.values(), *vars(self).values()):
+            if isinstance(uids, set):
+                uids.discard(uid)
         self._forget_join(uid)
 
     def _forget_join(self, uid: str) -> None:

@@ -114,8 +114,8 @@ class RendezvousState:
             if member is None:
                 self._census.remove(uid)
             else:
-                in_world, stands_by = self.in_world(uid), self.stands_by(member)
-                self._census.update(member, in_world=in_world, stands_by=stands_by)
+                stands_by = self.stands_by(member)
+                self._census.update(member, in_world=self.in_world(uid), stands_by=stands_by)
         self.changes += 1
         self.commands_due |= self._changed
         self._changed.clear()
