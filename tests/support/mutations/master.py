@@ -18,6 +18,12 @@ MUTATIONS = (
         "stored = self.stored_round >= self.round",
     ),
     Mutation(
+        "a decision does not look at the member that has sent a message",
+        "master/elasticjob_master/core/rendezvous/member_events.py",
+        "    state.note(uid)\n    return _heard(state, uid, now)",
+        "    return _heard(state, uid, now)",
+    ),
+    Mutation(
         "a process of an earlier round is current",
         "master/elasticjob_master/core/rendezvous/current_process.py",
         "elif 0 < process_round < state.round:",
