@@ -5,6 +5,8 @@ from __future__ import annotations
 import ast
 from pathlib import Path
 
+from tests.support.mutations import master, operator
+
 ROOT = Path(__file__).parents[2]
 TESTS = ROOT / "tests"
 BUILT = ("build", "dist")
@@ -29,6 +31,15 @@ def test_every_shared_file_has_a_docstring() -> None:
         if not ast.get_docstring(ast.parse(path.read_text()))
     ]
     assert silent == []
+
+
+def test_every_mutation_finds_the_code_that_it_breaks() -> None:
+    wrong = [
+        mutation.name
+        for mutation in (*master.MUTATIONS, *operator.MUTATIONS)
+        if (ROOT / mutation.path).read_text().count(mutation.old) != 1
+    ]
+    assert wrong == [], "update them in tests/support/mutations"
 
 
 def test_no_assignment_packs_several_values() -> None:

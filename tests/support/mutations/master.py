@@ -46,14 +46,14 @@ MUTATIONS = (
     Mutation(
         "strangers are not bounded",
         "master/elasticjob_master/core/connection_limits.py",
-        "return [*late, *_beyond(strangers[len(late) :], most), *_beyond(callers, most)]",
-        "return [*late, *_beyond(callers, most)]",
+        "beyond = [*_beyond(strangers[len(late) :], most), *_beyond(callers, most)]",
+        "beyond = _beyond(callers, most)",
     ),
     Mutation(
         "strangers may stay",
         "master/elasticjob_master/core/connection_limits.py",
-        "return [*late, *_beyond(strangers[len(late) :], most), *_beyond(callers, most)]",
-        "return [*_beyond(strangers, most), *_beyond(callers, most)]",
+        "return [*hoarders, *late, *beyond]",
+        "return [*hoarders, *beyond]",
     ),
     Mutation(
         "a shard reported done is not done if another member has leased it",

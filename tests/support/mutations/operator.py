@@ -108,7 +108,7 @@ MUTATIONS = (
     Mutation(
         "bounds are not looked at",
         "operator/elasticjob_operator/core/scaling/limits.py",
-        "if size < spec.min_replicas:",
+        "if error := size_error(job, role, size):",
         "if False:",
     ),
     Mutation(
