@@ -13,10 +13,19 @@ from elasticjob_api import names
 from elasticjob_api.frameworks import launchers
 from elasticjob_api.v1 import agent_pb2 as pb
 
-from elasticjob_agent import agent_messages, ending, events, host_files, launching, termination
+from elasticjob_agent import (
+    agent_messages,
+    broken_node,
+    ending,
+    events,
+    host_files,
+    launching,
+    termination,
+)
 from elasticjob_agent.config import Config
 from elasticjob_agent.events import Action, Event, Launch
 from elasticjob_agent.horovod.horovod_rendezvous import HorovodRendezvous
+from elasticjob_agent.kernel_log import KernelLog
 from elasticjob_agent.lifecycle import State, decide
 from elasticjob_agent.master_connection import MasterConnection, open_channel
 from elasticjob_agent.node_check import NodeCheck
@@ -147,9 +156,11 @@ class Agent:
             self._connection.send(self._imports)
 
     def _last_words(self, code: int) -> str:
+        last = self._state.last_exit
+        if last and last.node_problem and code:
+            return f"{last.message}\nelasticjob-agent: broken node: {last.node_problem}".strip()
         if self._state.node_problem:
             return f"node check: {self._state.node_problem}"
-        last = self._state.last_exit
         return last.message if last and code else ""
 
     # --- called by the connection to the master (ConnectionHandler)
@@ -280,12 +291,13 @@ class Agent:
             members = launch.world.members
             hosts = [f"{each.pod_name} slots={max(1, each.processes)}\n" for each in members]
             Path(launch.variables[0][launchers.HOST_FILE]).write_text("".join(hosts))
+        kernel_log = KernelLog()
         self._processes = self._supervisor.start(launch.variables, first_rank=launch.first_rank)
         watch = None
         if self._launcher is not None:
             size = int(launch.variables[0]["PET_NPROC_PER_NODE"])
             watch = RankWatch(size, self._launcher.mark, self._supervisor.in_standby)
-        self._spawn(self._wait_for_exit(self._processes, watch))
+        self._spawn(self._wait_for_exit(self._processes, watch, kernel_log))
 
     async def _check_node(self, request: pb.Check) -> None:
         result = await self._node_check.run(request)
@@ -298,7 +310,9 @@ class Agent:
         if stacks is not None:
             self._connection.send(pb.AgentMessage(stacks=stacks))
 
-    async def _wait_for_exit(self, processes: TrainingProcesses, watch: RankWatch | None) -> None:
+    async def _wait_for_exit(
+        self, processes: TrainingProcesses, watch: RankWatch | None, kernel_log: KernelLog
+    ) -> None:
         """Wait until the processes have exited, and raise the events of that."""
         kills = self._usage_monitor.memory_kills()
         watching = self._spawn(watch.run()) if watch else None
@@ -320,6 +334,10 @@ class Agent:
             watching.cancel()
         if code == 128 + signal.SIGKILL and self._usage_monitor.memory_kills() > kills:
             message = f"{message}\nelasticjob-agent: {names.KILLED_FOR_MEMORY}".strip()
+        problem = ""
+        if code:
+            problem = broken_node.in_output(processes.last_lines()) or kernel_log.problem()
+        kernel_log.close()
         await self._training_socket.wait_until_disconnected()
         self._connection.processes_ended()
         if self._end_task is not None:
@@ -331,7 +349,11 @@ class Agent:
         confirmed = self._training_socket.stop_confirmed or self._horovod.removed
         self._handle(
             events.ProcessEnded(
-                code=code, message=message, confirmed=confirmed, failed_at=failed_at
+                code=code,
+                message=message,
+                confirmed=confirmed,
+                failed_at=failed_at,
+                node_problem=problem,
             )
         )
 

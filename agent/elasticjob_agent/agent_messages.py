@@ -39,6 +39,7 @@ def exited(process: Exited) -> pb.AgentMessage:
             message=process.message,
             retry=process.retry,
             failed_milliseconds_ago=min(int(1000 * seconds_ago), _UINT32),
+            node_problem=process.node_problem,
         )
     )
 

@@ -46,6 +46,7 @@ class Exited:
         retry: it has crashed and may be restarted in another world.
         failed_at: when the first of the member's processes failed, by the agent's monotonic clock;
             None if none has failed.
+        node_problem: why its node is broken; empty if nothing says so.
     """
 
     round: int
@@ -54,6 +55,7 @@ class Exited:
     message: str
     retry: bool = False
     failed_at: float | None = None
+    node_problem: str = ""
 
 
 @dataclass(frozen=True)
@@ -105,12 +107,15 @@ class ProcessEnded:
             fact finished, it is restarted and finds that out; the other mistake would lose it.
         failed_at: when the first of them failed, by the agent's monotonic clock; None if none has
             failed.
+        node_problem: why the node is broken, by the output or the kernel log; empty: nothing
+            says so.
     """
 
     code: int
     message: str
     confirmed: bool = False
     failed_at: float | None = None
+    node_problem: str = ""
 
 
 @dataclass(frozen=True)

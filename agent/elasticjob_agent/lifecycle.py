@@ -159,6 +159,7 @@ def _ended(state: State, event: ProcessEnded) -> Decision:
         asked=asked,
         message=event.message,
         failed_at=event.failed_at,
+        node_problem="" if asked else event.node_problem,
     )
     after = replace(state, running=None, stopping=False, next_launch=None, last_exit=exited)
     if state.draining:
@@ -170,7 +171,8 @@ def _ended(state: State, event: ProcessEnded) -> Decision:
     if asked and state.next_launch is not None:
         after = replace(after, running=state.next_launch, last_exit=None)
         return after, (exited, state.next_launch)
-    if event.code not in CANNOT_RUN | {0} and state.restarts_left > 0:
+    may_recover = event.code not in CANNOT_RUN | {0} and not event.node_problem
+    if may_recover and state.restarts_left > 0:
         after = replace(after, restarts_left=state.restarts_left - 1)
         if state.running.restart_in_place:
             return replace(after, running=state.running, last_exit=None), (state.running,)

@@ -181,6 +181,10 @@ class TrainingProcesses:
             await asyncio.to_thread(process.wait_for_output, _OUTPUT_SECONDS)
         return (self._failed or self._processes[0]).failure()
 
+    def last_lines(self) -> list[str]:
+        """Return the kept lines of standard error of the first process that failed, if any."""
+        return self._failed.last_lines() if self._failed else []
+
     @property
     def _all_have_ended(self) -> bool:
         return all(process.has_ended for process in self._processes)

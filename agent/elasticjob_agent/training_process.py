@@ -51,6 +51,10 @@ class TrainingProcess:
             return code, ""
         return code, "\n".join(self.prefix + line for line in text.split("\n"))
 
+    def last_lines(self) -> list[str]:
+        """Return the kept lines of standard error, also those of a launcher."""
+        return self._tail.lines()
+
     def started(self, popen: subprocess.Popen[bytes]) -> None:
         """Take over a started process whose standard error, at least, is a pipe."""
         self._pid = popen.pid

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
 from elasticjob_api import names
 from elasticjob_api.v1 import agent_pb2 as pb
 
-from tests.support.agent_process import Run, alive
+from tests.support.agent_process import Run, alive, python
 from tests.support.fake_master import FakeMaster
 from tests.support.wait import until
 
@@ -130,3 +131,26 @@ async def test_an_agent_that_ends_during_a_check_ends_the_check(
     await fake_master.order(drain=pb.Drain(grace_seconds=1))
     assert (await agent.end())[0] == names.EXIT_DRAINED
     await until("the check has ended", lambda: not alive(int(pid.read_text())))
+
+
+@pytest.mark.guarantee("broken-node")
+async def test_a_program_that_fails_with_a_message_of_a_broken_gpu_ends_as_on_an_unfit_node(
+    fake_master: FakeMaster, run: Run, tmp_path: Path
+) -> None:
+    xid = "NVRM: Xid (PCI:0000:3b:00): 79, GPU has fallen off the bus."
+    program = python(
+        tmp_path,
+        f"""
+        import sys
+        sys.exit("{xid}\\n" + "a later line\\n" * 50)
+        """,
+    )
+    agent = await run(*program, **{names.ENV_PROCESS_RESTART_LIMIT: "3"})
+    await fake_master.begin(1)
+    exited = await fake_master.exited(1)
+    problem = f"the GPU has fallen off the bus: {xid}"
+    assert (exited.node_problem, exited.retry) == (problem, False)
+    await fake_master.order(exit=pb.Exit(problem=exited.node_problem))
+    code, _, _ = await agent.end()
+    assert code == names.EXIT_UNFIT
+    assert agent.termination.splitlines()[-1] == f"elasticjob-agent: broken node: {problem}"

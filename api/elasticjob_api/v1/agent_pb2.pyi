@@ -506,6 +506,7 @@ class ProcessExited(_message.Message):
     MESSAGE_FIELD_NUMBER: _builtins.int
     RETRY_FIELD_NUMBER: _builtins.int
     FAILED_MILLISECONDS_AGO_FIELD_NUMBER: _builtins.int
+    NODE_PROBLEM_FIELD_NUMBER: _builtins.int
     round: _builtins.int
     exit_code: _builtins.int
     """As a shell reports it: 128 + signal number when a signal ended the process."""
@@ -519,6 +520,10 @@ class ProcessExited(_message.Message):
     """How long ago the first of the member's processes failed. The agent or torchrun has ended the others since then, so
     the order of these messages does not show which process of the world failed first.
     """
+    node_problem: _builtins.str
+    """What its last lines, or the kernel log since its start, say about a broken node, as a message for users; empty:
+    nothing. The master may answer with an Exit with a problem.
+    """
     def __init__(
         self,
         *,
@@ -528,10 +533,11 @@ class ProcessExited(_message.Message):
         message: _builtins.str = ...,
         retry: _builtins.bool = ...,
         failed_milliseconds_ago: _builtins.int = ...,
+        node_problem: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["asked", b"asked", "exit_code", b"exit_code", "failed_milliseconds_ago", b"failed_milliseconds_ago", "message", b"message", "retry", b"retry", "round", b"round"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["asked", b"asked", "exit_code", b"exit_code", "failed_milliseconds_ago", b"failed_milliseconds_ago", "message", b"message", "node_problem", b"node_problem", "retry", b"retry", "round", b"round"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -53,6 +53,7 @@ def take(controller: Controller, *, job_uid: str) -> StoredState:
             barriers=controller.barriers.passed_counts(),
         ),
         unfit=[(*place, *found) for place, found in rendezvous.unfit.items()],
+        broken_nodes=list(rendezvous.broken_nodes),
         replacements=controller.scaling.replacer.memory,
         series=controller.history.series(),
         accounting=controller.accounting.stored(),
@@ -72,6 +73,7 @@ def restore(controller: Controller, state: StoredState) -> None:
         world_incomplete=state.uneven,
         standby=frozenset(state.standing_by),
         unfit={(role, index): (pod, problem) for role, index, pod, problem in state.unfit},
+        broken_nodes=tuple(state.broken_nodes),
     )
     controller.restore(rendezvous, state.master_starts)
     key_value = state.keyvalue

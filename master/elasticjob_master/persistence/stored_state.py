@@ -74,6 +74,7 @@ class StoredState(msgspec.Struct, frozen=True):
     events: list[Event] = []
     keyvalue: StoredKeyValue = StoredKeyValue()
     unfit: list[tuple[str, int, str, str]] = []
+    broken_nodes: list[str] = []
     replacements: ReplacementMemory = ReplacementMemory()
     series: dict[str, list[float | None]] = {}
     accounting: StoredAccounting = StoredAccounting()

@@ -15,8 +15,9 @@ from elasticjob_operator.core.deadlines import check_deadlines
 from elasticjob_operator.core.end_pods import delete_outdated
 from elasticjob_operator.core.health_conditions import health_events
 from elasticjob_operator.core.job_end import end_job
-from elasticjob_operator.core.manifests.placement import avoiding
+from elasticjob_operator.core.manifests.placement import AvoidedNodes, avoiding
 from elasticjob_operator.core.members.completion import has_succeeded, why_it_cannot_succeed
+from elasticjob_operator.core.members.failure_history import unfit_nodes
 from elasticjob_operator.core.members.master import reconcile_master
 from elasticjob_operator.core.members.reconcile import reconcile_members
 from elasticjob_operator.core.members.reconcile_result import JobFailure, ReconcileResult
@@ -183,7 +184,8 @@ def _pod_actions(
     # If many jobs are new, every master is created before the members of any job.
     actions += _flavored(observed, master.creates)
     actions += before_members
-    actions += _flavored(observed, [_placed(create, scaling) for create in members.creates])
+    unfit = unfit_nodes(members.status)
+    actions += _flavored(observed, [_placed(create, scaling, unfit) for create in members.creates])
     if confirm := (*master.confirm, *members.confirm):
         actions.append(ConfirmGone(confirm, now))
     return actions
@@ -197,10 +199,14 @@ def _flavored(observed: Observed, creates: Sequence[CreatePod]) -> list[CreatePo
     ]
 
 
-def _placed(create: CreatePod, scaling: ScalingResult) -> CreatePod:
-    """Return the creation of a member's pod, which avoids nodes if the running plan says so."""
-    nodes = scaling.avoided_nodes.get(create.member)
-    return dataclasses.replace(create, body=avoiding(create.body, nodes)) if nodes else create
+def _placed(create: CreatePod, scaling: ScalingResult, unfit: Sequence[str]) -> CreatePod:
+    """Return the creation of a member's pod, which avoids unfit nodes and those of the plan."""
+    by_plan = scaling.avoided_nodes.get(create.member, AvoidedNodes())
+    preferred = tuple(dict.fromkeys((*by_plan.preferred, *unfit)))
+    if not preferred and not by_plan.required:
+        return create
+    nodes = AvoidedNodes(preferred, by_plan.required)
+    return dataclasses.replace(create, body=avoiding(create.body, nodes))
 
 
 def _phase_events(before: ElasticJobStatus, after: ElasticJobStatus) -> list[EmitEvent]:

@@ -197,6 +197,15 @@ def test_a_member_whose_node_is_not_fit_ends_with_a_separate_code() -> None:
     ), "it has trained"
 
 
+def test_a_process_on_a_broken_node_is_not_restarted_there() -> None:
+    ended = ProcessEnded(1, "", node_problem="GPU lost")
+    state, actions = after(Launch(1), ended, restarts=3)
+    assert actions == (Exited(1, 1, False, "", node_problem="GPU lost"), AwaitVerdict())
+    assert decide(state, ExitRequested("GPU lost"))[1] == (Quit(names.EXIT_UNFIT),)
+    stopped = after(Launch(1), StopRequested(1, 1.0), ended)[0]
+    assert stopped.last_exit == Exited(1, 1, asked=True, message=""), "it has not failed by itself"
+
+
 # --- several processes of one member
 
 

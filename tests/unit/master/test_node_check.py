@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import pytest
 from elasticjob_api.health import NodeCheck
 from elasticjob_master.controller import Controller
@@ -14,6 +16,7 @@ from elasticjob_master.core.rendezvous.events import (
     MemberDisconnected,
     MemberRegistered,
     NodeChecked,
+    ProcessExited,
     ProcessStarted,
 )
 from elasticjob_master.core.rendezvous.members import Identity, Member, NodeCheckState
@@ -250,6 +253,56 @@ def test_results_of_node_checks_survive_the_master() -> None:
         {"request": 7},
         {"b": 2},
     )
+
+
+class Broken(Job):
+    """A job without checks, whose program says on every node that the node is broken."""
+
+    def fail(self, index: int, incarnation: int, node: str) -> tuple[Member, list[object]]:
+        member = self.members.get(f"u{index}.{incarnation}") or self.join(index, incarnation)
+        self.apply(MemberRegistered(dataclasses.replace(member.identity, node_name=node)))
+        self.advance(3.0)
+        for each in self.members:
+            self.apply(ProcessStarted(each.uid, self.rendezvous.round))
+        for each in reversed(list(self.members)):
+            broken = "GPU lost" if each is member else ""
+            self.apply(ProcessExited(each.uid, self.rendezvous.round, 1, node_problem=broken))
+        return member, self.advance(30.0)
+
+
+@pytest.mark.guarantee("broken-node")
+def test_a_member_on_a_broken_node_leaves_with_the_reason_and_not_the_first_that_failed() -> None:
+    job = Broken(2, enabled=False)
+    member, commands = job.fail(0, 0, "n0")
+    assert Exit(member.uid, problem="GPU lost") in commands
+    assert [c.uid for c in commands if isinstance(c, Exit)] == [member.uid]
+    assert job.rendezvous.unfit == {("worker", 0): ("p0.0", "GPU lost")}
+    job.apply(MemberDisconnected(member.uid))
+    after = job.join(0, 1)
+    job.advance(3.0)
+    job.apply(ProcessExited("u1.0", job.rendezvous.round, 0, requested=True))
+    job.advance(3.0)
+    job.apply(ProcessStarted(after.uid, job.rendezvous.round))
+    assert job.rendezvous.unfit == {}, "another pod trains in its place"
+
+
+@pytest.mark.guarantee("broken-node")
+def test_a_program_that_calls_every_node_broken_fails_like_any_other_in_the_end() -> None:
+    job = Broken(1, enabled=False)
+    excused = []
+    for incarnation in range(2 * node_check.MOST_BROKEN_NODES):
+        node = f"n{incarnation // 2}" if incarnation < 4 else f"n{incarnation}"
+        member, commands = job.fail(0, incarnation, node)
+        excused += [bool(c.problem) for c in commands if isinstance(c, Exit)]
+        job.apply(MemberDisconnected(member.uid))
+    assert excused[:5] == [True, False, True, False, True], "each node counts once"
+    assert len(excused) == 2 * node_check.MOST_BROKEN_NODES
+    assert excused.count(True) == node_check.MOST_BROKEN_NODES
+    later = Controller(framework="jax")
+    before = Controller(framework="jax")
+    before.rendezvous.broken_nodes = job.rendezvous.broken_nodes
+    snapshot.restore(later, decode(encode(snapshot.take(before, job_uid="uid"))))
+    assert later.rendezvous.broken_nodes == job.rendezvous.broken_nodes
 
 
 def members_after_check(count: int, broken: set[int]) -> list[Member]:

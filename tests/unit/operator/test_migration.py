@@ -5,11 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from elasticjob_api import names
 from elasticjob_kube.resources import ELASTIC_JOBS, PODS, SCALE_OUTS, SCALE_PLANS
 from elasticjob_operator.core.manifests.placement import AvoidedNodes, avoiding
 from elasticjob_operator.core.scaling import resize
 
-from tests.support.job_cluster import end_training
+from tests.support.job_cluster import end_training, new_cluster, reconcile_now
 from tests.support.simulator import nodes as fake_nodes
 from tests.support.simulator.cluster import Cluster
 from tests.support.simulator.nodes import Nodes, Resizes, index_of, refuse_resizes
@@ -87,6 +88,23 @@ async def test_a_replacement_prefers_another_node_if_the_plan_says_so() -> None:
         "job-worker-3": None,
         "job-worker-4": {"nodeAffinity": preferred},
     }
+
+
+@pytest.mark.guarantee("broken-node")
+async def test_new_pods_prefer_other_nodes_than_those_on_which_a_member_was_not_fit() -> None:
+    cluster = new_cluster(replicas=2)
+    await cluster.start()
+    for index, code in ((0, names.EXIT_UNFIT), (1, 1)):
+        cluster.kube.objects[PODS, f"job-worker-{index}"]["spec"]["nodeName"] = f"node-{index}"
+        end_training(cluster, f"job-worker-{index}", code)
+    await reconcile_now(cluster)
+    pods = {pod["metadata"]["name"]: pod["spec"] for pod in cluster.kube.all(PODS)}
+    others = {"matchFields": [{"key": "metadata.name", "operator": "NotIn", "values": ["node-0"]}]}
+    preferred = {
+        "preferredDuringSchedulingIgnoredDuringExecution": [{"weight": 100, "preference": others}]
+    }
+    for name in ("job-worker-0-1", "job-worker-1-2"):
+        assert pods[name]["affinity"] == {"nodeAffinity": preferred}
 
 
 def test_a_replacement_prefers_other_nodes_in_addition_to_the_templates_preferences() -> None:

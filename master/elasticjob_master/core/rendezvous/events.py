@@ -88,6 +88,7 @@ class ProcessExited:
         requested: the agent had been asked to stop it.
         retry: it has crashed, and its agent may start it again in the next world.
         failed_seconds_ago: when the first of the member's processes failed.
+        node_problem: why the node is broken, by the agent's rules; empty: nothing says so.
     """
 
     uid: str
@@ -96,6 +97,7 @@ class ProcessExited:
     requested: bool = False
     retry: bool = False
     failed_seconds_ago: float = 0.0
+    node_problem: str = ""
 
 
 @dataclass(frozen=True)
@@ -222,6 +224,7 @@ class StateRestored:
     world_incomplete: bool = False
     standby: frozenset[tuple[str, int]] = frozenset()
     unfit: Mapping[tuple[str, int], tuple[str, str]] = field(default_factory=dict)
+    broken_nodes: tuple[str, ...] = ()
 
 
 Event = (

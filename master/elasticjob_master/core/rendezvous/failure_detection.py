@@ -1,15 +1,15 @@
 """Finds the members that are lost or late, and those at fault when processes fail.
 
 When one process of a world fails, the others soon fail too, because they wait for it. Only the
-first one is at fault. The time of the failure counts and not that of its report, because below
-torchrun all members of a world end at once.
+first one is at fault, or one whose node is broken. The time of the failure counts and not that of
+its report, because below torchrun all members of a world end at once.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
-from elasticjob_master.core.rendezvous import notified_processes
+from elasticjob_master.core.rendezvous import node_check, notified_processes
 from elasticjob_master.core.rendezvous.commands import Command
 from elasticjob_master.core.rendezvous.members import Member
 from elasticjob_master.core.rendezvous.rules import Timing
@@ -56,6 +56,8 @@ def resolve_crashes(state: RendezvousState, now: float) -> None:
         member.crashed_at = None
         member.exiting = member in at_fault and not member.retry
         member.crash_excused = member not in at_fault
+        if member.exiting and member.node_problem:
+            node_check.reject_broken_node(state, member)
         state.note(member.uid)
     state.world_failed = True
 
@@ -74,7 +76,7 @@ def _members_at_fault(
     others_run = any(state.running())
     if others_run and now - reported_at < state.timing.fault_window:
         return None
-    return [min(crashed, key=lambda member: member.failed_at)]
+    return [min(crashed, key=lambda member: (not member.node_problem, member.failed_at))]
 
 
 def _has_other_cause(state: RendezvousState) -> bool:

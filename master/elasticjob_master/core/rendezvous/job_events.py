@@ -72,4 +72,5 @@ def restore(state: RendezvousState, event: StateRestored, now: float) -> None:
     state.world_incomplete = event.world_incomplete
     state.standby = event.standby
     state.unfit = dict(event.unfit)
+    state.broken_nodes = list(event.broken_nodes)
     state.reconnect_deadline = now + state.timing.lost

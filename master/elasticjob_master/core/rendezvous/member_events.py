@@ -130,6 +130,7 @@ def confirm_start(state: RendezvousState, event: ProcessStarted, now: float) -> 
     if member is not None and member.process_round == event.round:
         member.started = True
         member.crash_excused = False
+        state.unfit.pop((member.identity.role, member.identity.index), None)
 
 
 def record_exit(state: RendezvousState, event: ProcessExited, now: float) -> list[Command]:
@@ -148,6 +149,7 @@ def record_exit(state: RendezvousState, event: ProcessExited, now: float) -> lis
         _record_success(state, member, now)
     else:
         member.crashed_at = now
+        member.node_problem = event.node_problem
         member.retry = event.retry
         member.failed_at = now - event.failed_seconds_ago
     return commands

@@ -29,6 +29,7 @@ ANSWER_SECONDS = 15.0
 """Added to the time of the check itself, for the connections and the transport of the answer."""
 LONGEST_PROBLEM = 1000
 MOST_UNFIT = 100
+MOST_BROKEN_NODES = 10
 _PEER_CANDIDATES = 64
 """The number of members among which peers on other nodes are searched."""
 
@@ -82,6 +83,19 @@ def _begin_if_gathered(state: RendezvousState, connected: list[Member], now: flo
         begin_checks(newcomers, connected, state.node_check, now)
         for member in newcomers:
             state.note(member.uid)
+
+
+def reject_broken_node(state: RendezvousState, member: Member) -> None:
+    """Have a member on a broken node replaced, as if its node had failed a check.
+
+    That is not counted, so it happens once for each node, and for `MOST_BROKEN_NODES` in the life
+    of the job. A program that writes such messages on every node fails like any other after that.
+    """
+    node = member.identity.node_name
+    if node not in state.broken_nodes and len(state.broken_nodes) < MOST_BROKEN_NODES:
+        state.broken_nodes.append(node)
+        member.node_check = NodeCheckState("failed", problem=member.node_problem[:LONGEST_PROBLEM])
+        _apply_result(state, member)
 
 
 def _apply_result(state: RendezvousState, member: Member) -> None:

@@ -29,8 +29,9 @@ class RendezvousState:
     Attributes:
         sizes: the roles' sizes; None until they are known.
         domains: by role and index in which topology domain a member is, as far as that is known.
-        unfit: by role and index the pod whose node has failed its check, and the problem. A pod
-            there that passes the check clears it.
+        unfit: by role and index the pod whose node is not fit, and the problem. A pod there that
+            passes the check, or starts to train, clears it.
+        broken_nodes: the nodes on which a member has failed uncounted, as they were broken.
         round: the number of the present world, or of the last one; 0 before the first.
         world: the UIDs of the present world's members by rank, or those of the last world.
         world_uids: the same UIDs as a set.
@@ -71,6 +72,7 @@ class RendezvousState:
     domains: Mapping[tuple[str, int], str] = field(default_factory=dict)
     node_check: NodeCheck = field(default_factory=NodeCheck)
     unfit: dict[tuple[str, int], tuple[str, str]] = field(default_factory=dict)
+    broken_nodes: list[str] = field(default_factory=list)
     round: int = 0
     phase: Phase = "waiting"
     world: tuple[str, ...] = ()

@@ -314,4 +314,5 @@ def _process_exited(member: Member, exited: pb.ProcessExited) -> ProcessExited:
         requested=exited.asked,
         retry=exited.retry,
         failed_seconds_ago=exited.failed_milliseconds_ago / 1000,
+        node_problem=exited.node_problem,
     )

@@ -34,6 +34,12 @@ def with_failure(
     return replace(status, failures=[failure_of(pod, action, now), *status.failures][:MAX_FAILURES])
 
 
+def unfit_nodes(status: ElasticJobStatus) -> tuple[str, ...]:
+    """Return the nodes on which members among the last failures ended because a node is unfit."""
+    found = (each.node for each in status.failures if each.exit_code == names.EXIT_UNFIT)
+    return tuple(dict.fromkeys(filter(None, found)))
+
+
 def failure_of(pod: Pod, action: FailureAction, now: float) -> Failure:
     """Return how a pod has failed, cut to the bounds of the status."""
     container = failed_container(pod)

@@ -1,0 +1,73 @@
+"""Recognizes messages that say that a GPU or the network card of this node is broken. Pure.
+
+Only messages after which another node is needed count. Not those that an application causes (Xid
+13, 31, 43 and 45), nor those after which NVIDIA lets the program run again (63 and 94). NCCL's
+"unhandled system error" and "remote process exited" do not count: they are as likely a fault of
+another member.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+
+XIDS = {
+    48: "uncorrectable ECC error",
+    62: "the GPU's microcontroller has halted",
+    64: "a row of GPU memory could not be remapped",
+    74: "NVLink error",
+    79: "the GPU has fallen off the bus",
+    95: "uncontained memory error",
+    119: "the GPU's system processor does not answer",
+    120: "error of the GPU's system processor",
+    140: "unrecovered ECC error",
+}
+"""By NVIDIA's catalog they need a reset of the GPU or node, or a repair."""
+_XID = re.compile(r"NVRM: Xid \((?:PCI:)?([0-9a-fA-F:.]{7,16})\): (\d{1,3}),")
+_OTHERS = (
+    (re.compile(r"uncorrectable ECC error encountered"), "uncorrectable ECC error"),
+    (re.compile(r"uncorrectable NVLink error detected"), "uncorrectable NVLink error"),
+    (re.compile(r"GPU (?:is lost|has fallen off the bus)"), "the GPU is lost"),
+    (
+        re.compile(
+            r"NET/IB : \S{1,64} Got async (?:fatal )?event ?: (?:local catastrophic|port) error"
+        ),
+        "the network card, or its link, has failed",
+    ),
+)
+MOST_LINES = 1000
+_LONGEST_LINE = 2048
+_SHOWN = 300
+
+
+def in_output(lines: Iterable[str]) -> str:
+    """Return what the last of a program's lines say about its node; empty: nothing."""
+    for line in _bounded(lines):
+        if found := _XID.search(line):
+            meaning = XIDS.get(int(found[2]))
+        else:
+            meaning = next((means for pattern, means in _OTHERS if pattern.search(line)), None)
+        if meaning:
+            return f"{meaning}: {line.strip()[:_SHOWN]}"
+    return ""
+
+
+def in_kernel_log(lines: Iterable[str], gpus: Iterable[str]) -> str:
+    """Return what the kernel says about this container's GPUs; empty: nothing.
+
+    The log is that of the whole node: a message about a GPU of another pod does not count.
+
+    Args:
+        lines: of the kernel log.
+        gpus: the PCI addresses of the container's GPUs, such as "0000:3b:00.0".
+    """
+    own = tuple(gpu.lower() for gpu in gpus)
+    return in_output(
+        line
+        for line in _bounded(lines)
+        if (found := _XID.search(line)) and any(gpu.startswith(found[1].lower()) for gpu in own)
+    )
+
+
+def _bounded(lines: Iterable[str]) -> list[str]:
+    return [line[:_LONGEST_LINE] for line in [*lines][-MOST_LINES:]]
