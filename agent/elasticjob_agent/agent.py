@@ -84,7 +84,7 @@ class Agent:
         self._horovod = HorovodRendezvous(
             self._channel, config.pod_uid, on_joined=self._report_joined
         )
-        self._readiness = Readiness(config.address)
+        self._readiness = Readiness(config.address, config.token)
         environment, self._host_files = host_files.for_launcher(
             environment, self._training_socket.path.parent, self._channel
         )
@@ -104,7 +104,7 @@ class Agent:
             self._connection.send,
         )
         self._processes: TrainingProcesses | None = None
-        self._node_check = NodeCheck(environment)
+        self._node_check = NodeCheck(environment, command, config.token)
         self._stacks = Stacks(
             self._training_socket,
             lambda: self._usage_monitor.memory().left,

@@ -1,29 +1,66 @@
 """The benchmark of a node check, a script that runs in a process of its own.
 
-It times a fixed computation for the CPU and the memory, then runs the job's own command, if any. It
-writes one line of JSON: `seconds`, and the command's exit `code` and the end of its `output`. It
-uses only the standard library.
+It times a fixed computation for the CPU and the memory, then a matrix product in the training
+container's Python, and runs the job's own command, if any. It writes one line of JSON: `seconds`;
+`device` and `device_seconds` of the product, or the end of its `errors`; and the command's exit
+`code` and the end of its `output`. It uses only the standard library.
 """
 
 import hashlib
 import json
 import os
+import signal
 import subprocess
 import sys
 import time
+from pathlib import Path
 
 ROUNDS = 5
 """The fastest counts: a short disturbance does not make a node unfit."""
 _DATA_BYTES = 16 << 20
 _OUTPUT_BYTES = 600
+_ERROR_BYTES = 8192
+_LONGEST_PRODUCT = 15
 
 
 def main() -> None:
-    """Run the benchmark, then the command in the arguments."""
+    """Run the benchmark, the product in the given Python, then the command in the arguments.
+
+    The first arguments are the Python, which may be empty, and the seconds for the product.
+    """
+    python, most_seconds, *command = sys.argv[1:]
     result: dict[str, object] = {"seconds": min(measure() for _ in range(ROUNDS))}
-    if sys.argv[1:]:
-        result["code"], result["output"] = run(sys.argv[1:])
+    if python:
+        result.update(multiply(python, float(most_seconds)))
+    if command:
+        result["code"], result["output"] = run(command)
     sys.stdout.write(json.dumps(result) + "\n")
+
+
+def multiply(python: str, most_seconds: float) -> dict[str, object]:
+    """Time a matrix product, with what it imports, within a time.
+
+    The time of imports says nothing about the device. So a product that is late counts only if its
+    device does not end it `_LONGEST_PRODUCT` after it was found.
+    """
+    script = Path(__file__).with_name("matrix_benchmark.py").read_bytes()
+    try:
+        done = subprocess.run(
+            [python, "-", str(_LONGEST_PRODUCT)],
+            env=_original_environment(),
+            input=script,
+            capture_output=True,
+            timeout=most_seconds,
+        )
+    except (OSError, subprocess.TimeoutExpired):
+        return {}
+    device, _, seconds = done.stdout.decode(errors="replace").strip().partition("\n")
+    if done.returncode == -signal.SIGALRM:
+        return {"device": device, "device_seconds": _LONGEST_PRODUCT}
+    try:
+        return {"device": device, "device_seconds": float(seconds)}
+    except ValueError:
+        return {"errors": done.stderr[-_ERROR_BYTES:].decode(errors="replace")}
 
 
 def measure() -> float:

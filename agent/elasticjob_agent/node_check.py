@@ -1,13 +1,15 @@
-"""Carries out node checks: runs the benchmark in another process, and connects to every peer."""
+"""Carries out node checks: measures the connection to every peer, then runs the benchmark."""
 
 from __future__ import annotations
 
 import asyncio
 import json
 import os
+import shutil
 import subprocess
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 from elasticjob_api import names
@@ -15,18 +17,30 @@ from elasticjob_api.v1 import agent_pb2 as pb
 from elasticjob_processes.exec_child import dying_with_parent
 from elasticjob_processes.killing import kill_tree
 
-from elasticjob_agent import node_benchmark
+from elasticjob_agent import broken_node, node_benchmark, pairs
 
 CONNECT_SECONDS = 3.0
 CONNECT_ATTEMPTS = 3
+PRODUCT_SECONDS = 30.0
+"""For the matrix product, with its imports; at most a quarter of the check's time."""
 
 
 class NodeCheck:
     """Runs the checks that the master requests, one at a time."""
 
-    def __init__(self, environment: Mapping[str, str]) -> None:
-        """Prepare; the benchmark gets this environment."""
+    def __init__(
+        self, environment: Mapping[str, str], command: Sequence[str], token: str | None
+    ) -> None:
+        """Prepare.
+
+        Args:
+            environment: of the benchmark.
+            command: of the training, which shows its Python.
+            token: of the job.
+        """
         self._environment = dict(environment)
+        self._python = python_of(command, environment)
+        self._token = token
         self._number = 0
         self._result: pb.CheckResult | None = None
         self._benchmark: subprocess.Popen[bytes] | None = None
@@ -41,24 +55,25 @@ class NodeCheck:
         self.end()
         self._number = request.number
         self._result = None
-        problem = ""
-        seconds = 0.0
+        result = pb.CheckResult(number=request.number)
         results = await _connect_to_all(request.peers)
-        unreached = [
-            peer for peer, reached in zip(request.peers, results, strict=True) if not reached
-        ]
+        for peer, reached in zip(request.peers, results, strict=True):
+            # One after the other: each is a round of pairs, as the members form a ring.
+            link = await pairs.measure(peer, self._token) if reached else None
+            if link is not None:
+                result.links.add(address=peer, **link._asdict())
+            elif not reached:
+                result.unreached.append(peer)
         try:
             async with asyncio.timeout(request.timeout_seconds):
                 if request.number == self._number:
-                    seconds, problem = await self._measure(request.command)
+                    await self._measure(request, result)
         except TimeoutError:
-            problem = f"the node check has not ended within {request.timeout_seconds:g} s"
+            result.problem = f"the node check has not ended within {request.timeout_seconds:g} s"
         if request.number != self._number:
             return None
         self.end()
-        self._result = pb.CheckResult(
-            number=request.number, seconds=seconds, problem=problem, unreached=unreached
-        )
+        self._result = result
         return self._result
 
     def end(self) -> None:
@@ -68,37 +83,49 @@ class NodeCheck:
             self._benchmark.returncode = 0  # it is reaped with all other children, not here
             self._benchmark = None
 
-    async def _measure(self, command: Any) -> tuple[float, str]:
-        """Run the benchmark and the job's command.
-
-        Returns the benchmark's seconds, and a problem or "".
-        """
+    async def _measure(self, request: pb.Check, result: pb.CheckResult) -> None:
+        """Run the benchmark and the job's command, and add what they find to the result."""
+        product_seconds = min(PRODUCT_SECONDS, request.timeout_seconds / 4)
         try:
-            self._benchmark = benchmark = self._start(command)
+            self._benchmark = benchmark = self._start(request.command, product_seconds)
         except (OSError, ValueError) as error:
-            return 0.0, f"the node check could not be started: {error}"
+            result.problem = f"the node check could not be started: {error}"
+            return
         assert benchmark.stdout is not None
         with benchmark.stdout as pipe:
             text = await read_all(pipe.fileno())
         try:
-            result = json.loads(text)
+            found = json.loads(text)
         except ValueError:
-            return 0.0, "the node check ended without a result"
-        if result.get("code"):
-            problem = f"the check command ended with exit code {result['code']}"
-            if result["output"]:
-                problem += f": {result['output']}"
-            return result["seconds"], problem
-        return result["seconds"], ""
+            result.problem = "the node check ended without a result"
+            return
+        result.seconds = found["seconds"]
+        result.device = found.get("device", "")
+        result.device_seconds = found.get("device_seconds", 0.0)
+        if broken := broken_node.in_output(found.get("errors", "").splitlines()):
+            result.problem = f"a matrix product failed: {broken}"
+        elif found.get("code"):
+            result.problem = f"the check command ended with exit code {found['code']}"
+            if found["output"]:
+                result.problem += f": {found['output']}"
 
-    def _start(self, command: Any) -> subprocess.Popen[bytes]:
-        benchmark = [sys.executable, "-I", "-S", node_benchmark.__file__, *command]
+    def _start(self, command: Any, product_seconds: float) -> subprocess.Popen[bytes]:
+        script = [sys.executable, "-I", "-S", node_benchmark.__file__]
+        benchmark = [*script, self._python, str(product_seconds), *command]
         return subprocess.Popen(
             dying_with_parent(benchmark),
             env=self._environment,
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
         )
+
+
+def python_of(command: Sequence[str], environment: Mapping[str, str]) -> str:
+    """Return the Python of the training command, else that of the container; empty: none."""
+    path = environment.get("PATH", "")
+    own = [command[0]] if Path(command[0]).name.startswith("python") else []
+    found = (shutil.which(name, path=path) for name in (*own, "python3", "python"))
+    return next(filter(None, found), "")
 
 
 async def read_all(source: int, *, most: int = 1 << 20) -> bytes:

@@ -645,16 +645,25 @@ class CheckResult(_message.Message):
     SECONDS_FIELD_NUMBER: _builtins.int
     PROBLEM_FIELD_NUMBER: _builtins.int
     UNREACHED_FIELD_NUMBER: _builtins.int
+    LINKS_FIELD_NUMBER: _builtins.int
+    DEVICE_FIELD_NUMBER: _builtins.int
+    DEVICE_SECONDS_FIELD_NUMBER: _builtins.int
     number: _builtins.int
     """The number of the answered Check."""
     seconds: _builtins.float
     """Seconds the benchmark took on this node; the master compares them with those of the other members."""
     problem: _builtins.str
     """The problem of this node, as a message for users; empty: none."""
+    device: _builtins.str
+    """What has computed a matrix product, such as the name of a GPU; empty if nothing could."""
+    device_seconds: _builtins.float
+    """Seconds of that product; the master compares them with those of members with an equal device."""
     @_builtins.property
     def unreached(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
         """Addresses of the Check that the agent could not connect to. The master decides which end of a connection is faulty."""
 
+    @_builtins.property
+    def links(self) -> _containers.RepeatedCompositeFieldContainer[Global___Link]: ...
     def __init__(
         self,
         *,
@@ -662,14 +671,44 @@ class CheckResult(_message.Message):
         seconds: _builtins.float = ...,
         problem: _builtins.str = ...,
         unreached: _abc.Iterable[_builtins.str] | None = ...,
+        links: _abc.Iterable[Global___Link] | None = ...,
+        device: _builtins.str = ...,
+        device_seconds: _builtins.float = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["number", b"number", "problem", b"problem", "seconds", b"seconds", "unreached", b"unreached"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["device", b"device", "device_seconds", b"device_seconds", "links", b"links", "number", b"number", "problem", b"problem", "seconds", b"seconds", "unreached", b"unreached"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___CheckResult: _TypeAlias = CheckResult  # noqa: Y015
+
+@_typing.final
+class Link(_message.Message):
+    """Link is a measured connection to a peer of the Check."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    ADDRESS_FIELD_NUMBER: _builtins.int
+    ROUND_TRIP_SECONDS_FIELD_NUMBER: _builtins.int
+    BYTES_PER_SECOND_FIELD_NUMBER: _builtins.int
+    address: _builtins.str
+    round_trip_seconds: _builtins.float
+    bytes_per_second: _builtins.float
+    def __init__(
+        self,
+        *,
+        address: _builtins.str = ...,
+        round_trip_seconds: _builtins.float = ...,
+        bytes_per_second: _builtins.float = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["address", b"address", "bytes_per_second", b"bytes_per_second", "round_trip_seconds", b"round_trip_seconds"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Link: _TypeAlias = Link  # noqa: Y015
 
 @_typing.final
 class ScriptResult(_message.Message):
@@ -1105,8 +1144,8 @@ Global___Configure: _TypeAlias = Configure  # noqa: Y015
 
 @_typing.final
 class Check(_message.Message):
-    """Check requests a node check: a benchmark of CPU and memory, a connection to every peer, and the job's own command if
-    there is one.
+    """Check requests a node check: a benchmark of CPU and memory, a matrix product, a measured connection to every peer, and
+    the job's own command if there is one.
     """
 
     DESCRIPTOR: _descriptor.Descriptor

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from elasticjob_api.health import NodeCheck
 
 from elasticjob_master.core.progress import Report
-from elasticjob_master.core.rendezvous.members import Identity, Member, Usage
+from elasticjob_master.core.rendezvous.members import Identity, Link, Member, Usage
 from elasticjob_master.core.rendezvous.rules import Phase, RoleSize, Rules, Timing
 
 # --- from the agents
@@ -135,6 +135,9 @@ class NodeChecked:
     seconds: float
     problem: str = ""
     unreached: tuple[str, ...] = ()
+    links: Mapping[str, Link] = field(default_factory=dict)
+    device: str = ""
+    device_seconds: float = 0.0
 
 
 # --- from the operator

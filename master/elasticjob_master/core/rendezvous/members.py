@@ -7,7 +7,7 @@ which no decision of the rendezvous reads.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -55,6 +55,14 @@ class Usage:
 
 
 @dataclass(frozen=True)
+class Link:
+    """A connection to a peer, as an agent has measured it: of several tries the best."""
+
+    round_trip_seconds: float
+    bytes_per_second: float
+
+
+@dataclass(frozen=True)
 class MemberCommand:
     """The last command sent on the present stream. The same command is not sent twice on a stream.
 
@@ -81,6 +89,9 @@ class NodeCheckState:
         seconds: the duration of the measured work; 0 when not known.
         problem: the defect of the node; empty: none.
         unreached: the peers that the agent could not connect to.
+        links: the measured connections, by peer.
+        device: what has computed the matrix product; empty: nothing.
+        device_seconds: the duration of that product.
     """
 
     stage: Literal["none", "waiting", "running", "answered", "passed", "failed"] = "none"
@@ -89,6 +100,9 @@ class NodeCheckState:
     seconds: float = 0.0
     problem: str = ""
     unreached: tuple[str, ...] = ()
+    links: Mapping[str, Link] = field(default_factory=dict)
+    device: str = ""
+    device_seconds: float = 0.0
 
 
 @dataclass(slots=True)

@@ -2,19 +2,20 @@
 
 Each is checked once, before its first world. New members are checked in groups, one group at a
 time, so that they can be compared. The members that have joined together measure the same piece of
-work, and connect to each other and to the members that train already. A group is evaluated when all
-its members have answered or timed out. A node fails if its own check says so, if it is much slower
-than others of its role, or if most connections from it and to it have failed.
+work and a matrix product, and connect to each other and to the members that train already. A group
+is evaluated when all its members have answered or timed out. A node fails if its own check says so,
+if it is much slower than others of its role, if most connections from it and to it have failed, or
+if all of them are slow (`slow_links`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from statistics import median
 
 from elasticjob_api.health import NodeCheck
 
-from elasticjob_master.core.rendezvous import world_formation
+from elasticjob_master.core.rendezvous import slow_links, world_formation
 from elasticjob_master.core.rendezvous.events import NodeChecked
 from elasticjob_master.core.rendezvous.members import Member, NodeCheckState
 from elasticjob_master.core.rendezvous.state import RendezvousState
@@ -25,8 +26,9 @@ be found.
 """
 SLOW_FACTOR = 2.0
 LEAST_TO_COMPARE = 3
-ANSWER_SECONDS = 15.0
+ANSWER_SECONDS = 30.0
 """Added to the time of the check itself, for the connections and the transport of the answer."""
+LONGEST_DEVICE = 200
 LONGEST_PROBLEM = 1000
 MOST_UNFIT = 100
 MOST_BROKEN_NODES = 10
@@ -137,7 +139,16 @@ def record_answer(member: Member, answer: NodeChecked) -> None:
     if check.stage == "running" and answer.number == member.order:
         check.stage = "answered"
         check.problem = answer.problem[:LONGEST_PROBLEM]
-        check.seconds = answer.seconds if 0 < answer.seconds < float("inf") else 0.0
+        check.seconds = _known(answer.seconds)
+        check.device = answer.device[:LONGEST_DEVICE]
+        check.device_seconds = _known(answer.device_seconds)
+        check.links = {
+            peer: link
+            for peer in check.peers
+            if (link := answer.links.get(peer)) is not None
+            and _known(link.round_trip_seconds)
+            and _known(link.bytes_per_second)
+        }
         check.unreached = tuple(peer for peer in check.peers if peer in set(answer.unreached))
 
 
@@ -151,27 +162,51 @@ def _apply_timeout(member: Member, now: float) -> None:
 
 def evaluate_group(group: Sequence[Member], members: Iterable[Member]) -> None:
     """Decide whether each member of a group has passed, when all of them have answered."""
-    times: dict[str, list[float]] = {}
+    works: dict[tuple[str, str], list[float]] = {}
     for member in members:
-        if member.node_check.seconds and not member.node_check.problem:
-            times.setdefault(member.identity.role, []).append(member.node_check.seconds)
+        if not member.node_check.problem:
+            for work, seconds in _works(member):
+                works.setdefault((member.identity.role, work), []).append(seconds)
     bad_connections = _unreachable(group)
+    slow = slow_links.members_with_slow_links(group, least=LEAST_TO_COMPARE)
     for member in group:
         check = member.node_check
-        peers = times.get(member.identity.role, [])
-        usual = median(peers) if len(peers) >= LEAST_TO_COMPARE else 0.0
-        if not check.problem and usual and check.seconds > SLOW_FACTOR * usual:
-            check.problem = (
-                f"its node took {check.seconds:.3f} s for the measured work, "
-                f"over {SLOW_FACTOR:g} times the median of {len(peers)} members "
-                f"of role {member.identity.role} ({usual:.3f} s)"
-            )
+        check.problem = check.problem or _slowness(member, works)
         if not check.problem and member.uid in bad_connections:
             failed, all_ = bad_connections[member.uid]
             check.problem = (
                 f"{failed} of {all_} connections between its node and other members failed"
             )
+        check.problem = check.problem or slow.get(member.uid, "")
         check.stage = "failed" if check.problem else "passed"
+
+
+def _works(member: Member) -> Iterator[tuple[str, float]]:
+    """Yield what a member has computed, which is compared with equal works, and the seconds."""
+    check = member.node_check
+    if check.seconds:
+        yield "the measured work", check.seconds
+    if check.device and check.device_seconds:
+        yield f"a matrix product ({check.device})", check.device_seconds
+
+
+def _slowness(member: Member, works: Mapping[tuple[str, str], Sequence[float]]) -> str:
+    """Return which of its works was slow on a member's node, compared with its role."""
+    role = member.identity.role
+    for work, seconds in _works(member):
+        peers = works.get((role, work), [])
+        usual = median(peers) if len(peers) >= LEAST_TO_COMPARE else 0.0
+        if usual and seconds > SLOW_FACTOR * usual:
+            return (
+                f"its node took {seconds:.3f} s for {work}, "
+                f"over {SLOW_FACTOR:g} times the median of {len(peers)} members "
+                f"of role {role} ({usual:.3f} s)"
+            )
+    return ""
+
+
+def _known(value: float) -> float:
+    return value if 0 < value < float("inf") else 0.0
 
 
 def _peers(member: Member, members: Sequence[Member], position: int) -> tuple[str, ...]:

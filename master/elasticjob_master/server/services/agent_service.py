@@ -39,7 +39,7 @@ from elasticjob_master.core.rendezvous.events import (
     ProcessExited,
     ProcessStarted,
 )
-from elasticjob_master.core.rendezvous.members import Member
+from elasticjob_master.core.rendezvous.members import Link, Member
 from elasticjob_master.server import protobuf
 from elasticjob_master.server.callers import Callers
 from elasticjob_master.server.services import errors
@@ -192,11 +192,7 @@ class AgentService:
             case "leaving":
                 self._leave(member)
             case "check":
-                found = message.check
-                unreached = tuple(found.unreached)
-                controller.handle(
-                    NodeChecked(member.uid, found.number, found.seconds, found.problem, unreached)
-                )
+                controller.handle(_node_checked(member, message.check))
             case "script":
                 ended = message.script
                 controller.scripts.ended(member, ended.id, ended.exit_code, ended.message)
@@ -296,6 +292,19 @@ def _message(
         case CollectStacks():
             stacks = pb.CollectStacks(number=command.number, may_pause=command.may_pause)
             return pb.MasterMessage(collect_stacks=stacks)
+
+
+def _node_checked(member: Member, found: pb.CheckResult) -> NodeChecked:
+    return NodeChecked(
+        member.uid,
+        found.number,
+        found.seconds,
+        found.problem,
+        tuple(found.unreached),
+        {of.address: Link(of.round_trip_seconds, of.bytes_per_second) for of in found.links},
+        found.device,
+        found.device_seconds,
+    )
 
 
 def _process_exited(member: Member, exited: pb.ProcessExited) -> ProcessExited:
