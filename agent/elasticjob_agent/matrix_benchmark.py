@@ -12,6 +12,7 @@ import signal
 import sys
 import time
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 _ON_CPU = 1024
@@ -41,7 +42,7 @@ def main() -> None:
     write(", ".join(sorted({torch.cuda.get_device_name(gpu) for gpu in gpus})))
     write(
         max(
-            on_torch(torch, f"cuda:{gpu}", _ON_GPU, lambda gpu=gpu: torch.cuda.synchronize(gpu))
+            on_torch(torch, f"cuda:{gpu}", _ON_GPU, partial(torch.cuda.synchronize, gpu))
             for gpu in gpus
         )
     )

@@ -281,7 +281,8 @@ class Progress(Object, frozen=True):
     unfit: Annotated[
         dict[ObjectName, Annotated[str, Meta(max_length=1024)]],
         Meta(
-            description="Members whose nodes failed the node check: the problem by pod name.",
+            description="Members whose nodes failed the node check or are broken: the problem by "
+            "pod name.",
             max_length=100,
         ),
     ] = {}

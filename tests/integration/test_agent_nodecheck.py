@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -38,6 +39,23 @@ async def test_a_healthy_node_is_measured_and_reaches_its_peers(
     result = await found(fake_master, 1)
     assert (result.problem, list(result.unreached)) == ("", [])
     assert 0 < result.seconds < 60
+
+
+@pytest.mark.guarantee("slow-network")
+async def test_two_agents_measure_the_connection_between_them_and_a_matrix_product(
+    fake_master: FakeMaster, run: Run, network: str
+) -> None:
+    other = f"{network}.8"
+    await run(sys.executable, **{names.ENV_POD_IP: other, names.ENV_POD_UID: "other"})
+    await fake_master.received.wait(lambda received: received.of_kind("hello"))
+    await run(sys.executable, **{names.ENV_POD_IP: fake_master.host})
+    await fake_master.received.wait(lambda received: len(received.of_kind("hello")) == 2)
+    await fake_master.order(**check(1, peers=(other,), seconds=120.0))
+    result = await found(fake_master, 1)
+    assert [link.address for link in result.links] == [other]
+    assert 0 < result.links[0].round_trip_seconds < result.links[0].bytes_per_second
+    assert (result.device, result.problem) == ("NumPy on the CPU", "")
+    assert 0 < result.device_seconds < 15
 
 
 async def test_a_failed_command_is_reported_with_its_last_output(

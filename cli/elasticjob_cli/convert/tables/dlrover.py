@@ -78,8 +78,10 @@ ELASTIC_JOB: Table = (
 """The role `dlrover-master` is none: what becomes of its template is in docs/migrate/dlrover.md."""
 
 DLROVER_RUN: Table = (
-    changed("--network-check", "health.nodeCheck", "a check of each node, not in pairs"),
-    changed("--precheck VALUE", "health.nodeCheck", "1 and 2; a check of each node, not in pairs"),
+    changed("--network-check", "health.nodeCheck", "two rounds of pairs, without collectives"),
+    changed(
+        "--precheck VALUE", "health.nodeCheck", "1 and 2; two rounds of pairs, without collectives"
+    ),
     changed("--node-unit VALUE", "autoscaling.multipleOf"),
     *(
         lost(f"--{name}", _OWN)
