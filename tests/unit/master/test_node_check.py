@@ -266,7 +266,16 @@ class Broken(Job):
             self.apply(ProcessStarted(each.uid, self.rendezvous.round))
         for each in reversed(list(self.members)):
             broken = "GPU lost" if each is member else ""
-            self.apply(ProcessExited(each.uid, self.rendezvous.round, 1, node_problem=broken))
+            ago = 0.0 if broken else 1.0
+            self.apply(
+                ProcessExited(
+                    each.uid,
+                    self.rendezvous.round,
+                    1,
+                    failed_seconds_ago=ago,
+                    node_problem=broken,
+                )
+            )
         return member, self.advance(30.0)
 
 

@@ -76,6 +76,19 @@ def test_the_problem_has_the_numbers(link: Link, problem: str) -> None:
 
 def test_of_two_members_neither_is_slower() -> None:
     assert failed(checked(2, {0})) == set()
+    members = checked(2)
+    members[0].node_check.links = {"a1": SLOW}
+    assert failed(members) == set(), "it is the same connection"
+
+
+def test_a_fit_member_among_slow_partners_passes() -> None:
+    assert failed(checked(9, {2, 3, 5, 6})) == {2, 3, 5, 6}, "4 has only them as partners"
+
+
+def test_a_member_that_has_measured_nothing_is_judged_by_what_its_partners_measured() -> None:
+    members = checked(6, {2})
+    members[2].node_check.links = {}
+    assert failed(members) == {2}
 
 
 @pytest.mark.guarantee("slow-network")
