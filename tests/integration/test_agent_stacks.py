@@ -17,6 +17,8 @@ from elasticjob_agent.training_socket import TrainingSocket
 from elasticjob_api import names
 from elasticjob_api.v1 import agent_pb2 as pb
 
+from tests.support.wait import until
+
 PROGRAM = """
 import time, elasticjob
 def sleeps():
@@ -82,6 +84,7 @@ async def test_the_stack_of_a_process_is_read_by_py_spy_or_told_by_the_program(
 async def test_a_stopped_process_stays_stopped_and_is_reported(setting: Setting) -> None:
     (pid,) = stacks._processes_of_ranks([setting._shell], (), None)
     os.kill(pid, signal.SIGSTOP)
+    await until("the process is stopped", lambda: stacks._is_stopped(pid))
     found = await setting.read(may_pause=True)
     assert "stopped by a signal" in found.problem
     assert found.frames[0].startswith("sleeps (")

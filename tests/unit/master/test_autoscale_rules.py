@@ -271,6 +271,15 @@ def test_it_goes_back_to_a_size_that_was_clearly_better_than_where_it_would_sett
     assert "back to 8, the best that was measured" in decision.reason
 
 
+@pytest.mark.parametrize(("hours", "size"), [(0.0, 8), (2.0, None)])
+def test_it_does_not_go_back_for_a_rate_that_is_too_old_to_compare(
+    hours: float, size: int | None
+) -> None:
+    memory = measured((8, 780.0), (12, 880.0))
+    memory = changed(memory, heading=-1, moves=8, times={8: 1e6, 12: 1e6 + 3600 * hours})
+    assert decide(memory, scaling_inputs(12)).size == size
+
+
 def test_the_number_of_remembered_sizes_is_bounded() -> None:
     memory = ScalingMemory()
     for size in range(1, 3 * THRESHOLDS.stored_sizes):

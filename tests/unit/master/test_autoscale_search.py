@@ -131,6 +131,24 @@ def test_a_size_that_is_not_shown_to_be_worth_its_members_is_left_for_a_smaller_
 
 
 @pytest.mark.guarantee("rough-or-changing-throughput")
+@pytest.mark.parametrize("curve", [input_bound(2000.0), saturating(0.05)], ids=["bound", "smooth"])
+@pytest.mark.parametrize(("hours", "least"), [(1 / 3, 0.8), (4.0, 0.97)])
+def test_a_job_that_begins_at_its_best_size_loses_little_by_its_search(
+    curve: Curve, hours: float, least: float
+) -> None:
+    outcome = SimulatedJob(World("knee", "20", curve, 20)).run(hours=hours)
+    assert outcome.whole >= least, outcome
+
+
+@pytest.mark.guarantee("rough-or-changing-throughput")
+def test_a_job_that_a_neighbour_has_shrunk_below_the_size_of_its_user_returns_by_a_look_up() -> (
+    None
+):
+    outcome = SimulatedJob(drawn("disturbed", 108)).run()
+    assert outcome.sizes == [[8, 6, 4, 6], [6, 8]], outcome
+
+
+@pytest.mark.guarantee("rough-or-changing-throughput")
 def test_a_world_that_scales_better_later_is_found_by_a_look_up() -> None:
     world = World(
         "late",
