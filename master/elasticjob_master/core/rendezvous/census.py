@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from elasticjob_master.core.rendezvous import world_formation
 from elasticjob_master.core.rendezvous.members import UNFINISHED_STAGES, Member
 
 
@@ -47,8 +48,7 @@ class Census:
     def join_times(self) -> tuple[float, float] | None:
         """Return when the first and the last member in `joined` have joined; None: no time."""
         if self._join_times is None:
-            times = [time for time in self.joined.values() if time is not None]
-            self._join_times = (min(times), max(times)) if times else None
+            self._join_times = world_formation.join_times(self.joined.values())
         return self._join_times
 
     def update(self, member: Member, *, in_world: bool, stands_by: bool) -> None:

@@ -25,7 +25,7 @@ def handle_timeouts(state: RendezvousState, now: float) -> list[Command]:
         return []
     state.timeouts_checked_at = now
     commands: list[Command] = []
-    heard_after = now - state.timing.lost / 3
+    heard_after = now - state.timing.suspected
     notifies = any(size.notified for size in (state.sizes or {}).values())
     for member in list(state.members):
         if not notifies and _is_well(member, heard_after):
@@ -114,6 +114,6 @@ def _is_lost(member: Member, timing: Timing, now: float) -> bool:
 
 
 def _is_suspected(member: Member, timing: Timing, now: float) -> bool:
-    """Return whether a member was disconnected or silent for a third of `Timing.lost`."""
+    """Return whether a member was disconnected or silent for `Timing.suspected`."""
     since = member.last_heard_at if member.disconnected_since is None else member.disconnected_since
-    return not member.succeeded and now - since > timing.lost / 3
+    return not member.succeeded and now - since > timing.suspected

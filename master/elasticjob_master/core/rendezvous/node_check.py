@@ -77,8 +77,7 @@ def _begin_if_gathered(state: RendezvousState, connected: list[Member], now: flo
         return
     counts = world_formation.count_by_role(connected)
     complete = world_formation.has_enough_members(counts, state.sizes, all_desired=True)
-    times = [m.joined_at for m in newcomers if m.joined_at is not None]
-    join_times = (min(times), max(times)) if times else None
+    join_times = world_formation.join_times(m.joined_at for m in newcomers)
     if complete or world_formation.joins_settled(
         join_times, timing=state.timing, at_start=state.starts_anew(), now=now
     ):

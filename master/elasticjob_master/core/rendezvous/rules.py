@@ -15,8 +15,7 @@ class Timing:
     """Timeouts, in seconds unless stated otherwise.
 
     Attributes:
-        lost: a member counts as lost when it has been disconnected for this time. It is suspected
-            after a third of it.
+        lost: a member counts as lost when it has been disconnected for this time.
         silent_factor: multiplies `lost` for a member that is connected and silent. Its connection
             is alive, so its node is probably short of CPU rather than down. The factor also bounds
             how long a hung agent stays a member.
@@ -53,6 +52,11 @@ class Timing:
     finishing: float = 60.0
     world_interval: float = 6.0
     fence: float = MASTER_FENCE_SECONDS
+
+    @property
+    def suspected(self) -> float:
+        """The time after which a member that is disconnected or silent is suspected."""
+        return self.lost / 3
 
 
 @dataclass(frozen=True)

@@ -61,6 +61,12 @@ def joins_settled(
     return now - last >= window or now - first >= timing.settle_limit
 
 
+def join_times(times: Iterable[float | None]) -> tuple[float, float] | None:
+    """Return the first and the last time of those that are known; None: none is."""
+    known = [time for time in times if time is not None]
+    return (min(known), max(known)) if known else None
+
+
 def has_enough_members(
     counts: Mapping[str, int], sizes: Mapping[str, RoleSize], *, all_desired: bool
 ) -> bool:
