@@ -121,9 +121,9 @@ class BenchCluster:
             yield
 
     async def _empty(self, namespace: str) -> None:
-        """Delete jobs and pods without the garbage collector, then the namespace.
+        """Delete jobs and pods without the garbage collector.
 
-        The namespace is deleted in the background.
+        The namespace stays: deleting it would take longer than most measurements.
         """
         for resource in (SCALE_PLANS, ELASTIC_JOBS, PODS):
             params = {
@@ -141,19 +141,10 @@ class BenchCluster:
             await retry(delete, TryLater, pauses=[0.1] * 10)
 
         async def is_empty() -> bool:
-            return not (await self.kube.list(PODS, namespace))["items"]
+            left = [await self.kube.list(each, namespace) for each in (ELASTIC_JOBS, PODS)]
+            return not any(each["items"] for each in left)
 
-        await until("the pods of a namespace are gone", is_empty)
-        await self.kube.delete(NAMESPACES, None, namespace)
-
-        async def is_gone() -> bool:
-            try:
-                await self.kube.get(NAMESPACES, None, namespace)
-            except NotFound:
-                return True
-            return False
-
-        await until("a namespace is gone", is_gone)
+        await until("the jobs and pods of a namespace are gone", is_empty)
 
 
 @contextmanager

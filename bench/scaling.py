@@ -9,12 +9,13 @@ from statistics import median
 
 from elasticjob_api import names
 from elasticjob_kube.resources import ELASTIC_JOBS, PODS, SCALE_PLANS
+from elasticjob_kube.session import Json
 
 from bench import jobs
 from bench.bench_cluster import BenchCluster, wait_for_phase
 from bench.figure import Result, compared
 from bench.pod_creation import bare_pods, raw_seconds
-from bench.raw_requests import create_all
+from bench.raw_requests import Request, create_all, send_all
 
 _ROUNDS = 3
 
@@ -78,8 +79,10 @@ async def _delete(bench: BenchCluster, namespace: str, pods: list[str]) -> None:
 
 
 async def _scaleplan(bench: BenchCluster, workers: int, *, rounds: int) -> Result:
+    """The limit is bare creates; the same requests are all until the pods exist."""
     raw = []
     ours = []
+    same = []
     for _ in range(rounds):
         raw.append(await raw_seconds(bench, workers))
         async with (
@@ -96,4 +99,30 @@ async def _scaleplan(bench: BenchCluster, workers: int, *, rounds: int) -> Resul
             began = time.perf_counter()
             await bench.kube.create(SCALE_PLANS, namespace, jobs.plan("more", "job", workers))
             ours.append(await pods.wait_for(workers) - began)
-    return compared(ours, raw, "s")
+            job = await bench.kube.get(ELASTIC_JOBS, namespace, "job")
+            plan = await bench.kube.get(SCALE_PLANS, namespace, "more")
+        same.append(await _seconds_of_same_requests(bench, job["status"], plan["status"], workers))
+    return replace(compared(ours, raw, "s"), same_requests=median(same))
+
+
+async def _seconds_of_same_requests(
+    bench: BenchCluster, job_status: Json, plan_status: Json, workers: int
+) -> float:
+    """Return what a plan's requests take if a bare client sends them.
+
+    These are the plan, its owner, its status and the job's, one after the other; then the pods.
+    """
+    async with bench.namespace() as namespace, bench.pods(namespace):
+        job = await bench.kube.create(ELASTIC_JOBS, namespace, jobs.unmanaged("raw", workers))
+        owner = bare_pods(job, 1)[0]["metadata"]["ownerReferences"]
+        plan = SCALE_PLANS.path(namespace, "more")
+        requests = [
+            Request("POST", SCALE_PLANS.path(namespace), jobs.plan("more", "raw", workers)),
+            Request("PATCH", plan, {"metadata": {"ownerReferences": owner}}),
+            Request("PATCH", f"{plan}/status", {"status": plan_status}),
+            Request("PATCH", ELASTIC_JOBS.path(namespace, "raw", "status"), {"status": job_status}),
+        ]
+        seconds = [await send_all(bench.cluster, [each], connections=1) for each in requests]
+        return sum(seconds) + await create_all(
+            bench.cluster, PODS.path(namespace), bare_pods(job, workers)
+        )
