@@ -35,18 +35,12 @@ def main() -> None:
     step = len(mine.read_text().splitlines()) if mine.exists() else 0
     shards = elasticjob.shards("numbers", size=int(sys.argv[2]), shard_size=1, prefetch=PREFETCH)
     for shard in shards:
-        hangs = folder / "hang"
-        wait_at = folder / "wait-at"
-        while (
-            wait_at.exists() and step >= int(wait_at.read_text()) and not (folder / "go").exists()
-        ):
+        goes = folder / "go"
+        while (at := _text(folder / "wait-at")) and step >= int(at) and not goes.exists():
             time.sleep(0.02)
-        while hangs.exists() and (
-            world.round == int(hangs.read_text()) or not (folder / "go").exists()
-        ):
+        while (of := _text(folder / "hang")) and (world.round == int(of) or not goes.exists()):
             time.sleep(0.02)
-        slow = folder / "slow"
-        seconds = STEP_SECONDS * (10 if slow.exists() and slow.read_text() == index else 1)
+        seconds = STEP_SECONDS * (10 if _text(folder / "slow") == index else 1)
         time.sleep(seconds)
         step += 1
         with mine.open("a") as trained:
@@ -58,6 +52,14 @@ def main() -> None:
             elasticjob.confirm_stop()
             return
     shards.flush(timeout=30)
+
+
+def _text(file: Path) -> str:
+    """Return a file's content; empty if a test has removed it."""
+    try:
+        return file.read_text()
+    except FileNotFoundError:
+        return ""
 
 
 if __name__ == "__main__":
