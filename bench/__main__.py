@@ -69,6 +69,8 @@ FIGURES = (
     Figure("master_cpu_1000_pct", master_load.cpu_1000, goal=40),
     Figure("master_agent_kib", master_load.agent_kib, goal=60),
     Figure("master_rendezvous_1000_s", master_load.rendezvous_1000, goal=1.0),
+    Figure("master_rendezvous_10000_s", master_load.rendezvous_10000, goal=5.0),
+    Figure("master_query_10000_p99_ms", master_load.query_10000, goal=100),
     Figure("master_step_report_us", master_load.step_report_us, goal=50),
     Figure("master_rss_mb", on_cluster(master_load.rss), goal=80),
     Figure("autoscaler_end_ratio", autoscaling.end_ratio, goal=0.985, at_least=True),

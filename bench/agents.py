@@ -155,9 +155,7 @@ class AgentGroup:
 
     async def measure_latency(self) -> float:
         """Return the seconds until the server has answered a health check."""
-        began = time.perf_counter()
-        await self.control.ask(_HEALTH, b"")
-        return time.perf_counter() - began
+        return await health_seconds(self.control)
 
     def check(self) -> None:
         """Raise `ConnectionBroken` when an agent's stream has ended."""
@@ -184,6 +182,13 @@ async def agent_group(server: Server, number: int) -> AsyncIterator[AgentGroup]:
         yield group
     finally:
         group.close()
+
+
+async def health_seconds(connection: Connection) -> float:
+    """Return the seconds until the server has answered a health check."""
+    began = time.perf_counter()
+    await connection.ask(_HEALTH, b"")
+    return time.perf_counter() - began
 
 
 async def register(connection: Connection, pod_name: str, index: int) -> None:

@@ -8,12 +8,14 @@ both.
 from __future__ import annotations
 
 import asyncio
+import threading
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from statistics import quantiles
 
+import uvloop
 from elasticjob_api.v1 import agent_pb2 as pb
 from elasticjob_master.controller import Controller
 from elasticjob_master.core.rendezvous.events import MemberConnected
@@ -21,7 +23,7 @@ from elasticjob_master.core.rendezvous.members import Identity, Member
 from elasticjob_master.server import protobuf
 
 from bench import servers
-from bench.agents import AgentGroup, agent_group, register
+from bench.agents import AgentGroup, agent_group, health_seconds, register
 from bench.bare_server import WORLD
 from bench.bench_cluster import BenchCluster
 from bench.figure import Result, compared
@@ -33,6 +35,8 @@ _BASELINE_AGENTS = 1000
 _PER_SECOND = 1000
 _ROUNDS = 3
 _MEMBERS = (10, 1000)
+_QUERY_SECONDS = 0.01
+"""Between two health checks."""
 
 
 async def heartbeats_per_s() -> Result:
@@ -98,21 +102,81 @@ async def agent_kib() -> Result:
 
 async def rendezvous_1000() -> Result:
     """From the last of 1,000 joins until the last member has received the world."""
-    ours = list[float]()
-    raw = list[float]()
-    for _ in range(_ROUNDS):
-        async with (
-            servers.master(workers=_AGENTS) as server,
-            agent_group(server, _AGENTS - 1) as agents,
-        ):
-            await agents.join(server, _AGENTS)
-            joined = time.perf_counter()
-            ours.append(await agents.wait_until_started() - joined)
-        async with servers.bare() as server, agent_group(server, _AGENTS) as agents:
+    worlds = [await _worlds(_AGENTS) for _ in range(_ROUNDS)]
+    ours = [formed.seconds for formed, _ in worlds]
+    return compared(ours, [bare.seconds for _, bare in worlds], "s")
+
+
+async def rendezvous_10000() -> Result:
+    """The same with 10,000."""
+    ours, bare = await _worlds(_MEMORY_AGENTS)
+    return compared([ours.seconds], [bare.seconds], "s")
+
+
+async def query_10000() -> Result:
+    """The p99 of a health check from the last of 10,000 joins until the world is received."""
+    ours, bare = await _worlds(_MEMORY_AGENTS)
+    values = [(1000 * quantiles(each.answers, n=100)[98]) for each in (ours, bare)]
+    return replace(compared(values[:1], values[1:], "ms"), n=len(ours.answers))
+
+
+@dataclass(frozen=True)
+class _Formed:
+    """How long a world took, and the answers to health checks meanwhile; in seconds."""
+
+    seconds: float
+    answers: list[float]
+
+
+async def _worlds(members: int) -> tuple[_Formed, _Formed]:
+    """Form a world of the master, and one of the bare server."""
+    async with (
+        servers.master(workers=members) as server,
+        agent_group(server, members - 1) as agents,
+    ):
+
+        async def join() -> float:
+            await agents.join(server, members)
+            return time.perf_counter()
+
+        ours = await _formed(server, agents, join)
+    async with servers.bare() as server, agent_group(server, members) as agents:
+
+        async def ask() -> float:
             asked = time.perf_counter()
-            await register(agents.control, WORLD, _AGENTS)
-            raw.append(await agents.wait_until_started() - asked)
-    return compared(ours, raw, "s")
+            await register(agents.control, WORLD, members)
+            return asked
+
+        return ours, await _formed(server, agents, ask)
+
+
+async def _formed(
+    server: Server, agents: AgentGroup, begin: Callable[[], Awaitable[float]]
+) -> _Formed:
+    """Measure a world; `begin` requests it and returns since when it counts."""
+    is_formed = threading.Event()
+    # In a thread, because this one is busy with what the members receive.
+    answers = asyncio.create_task(asyncio.to_thread(_answers_until, is_formed, server))
+    try:
+        began = await begin()
+        started = await agents.wait_until_started()
+    finally:
+        is_formed.set()
+    return _Formed(started - began, await answers)
+
+
+def _answers_until(ended: threading.Event, server: Server) -> list[float]:
+    async def ask() -> list[float]:
+        control = await server.connect()
+        asked = list[asyncio.Task[float]]()
+        while not ended.is_set():
+            asked.append(asyncio.create_task(health_seconds(control)))
+            await asyncio.sleep(_QUERY_SECONDS)
+        answers = await asyncio.gather(*asked)
+        control.close()
+        return answers
+
+    return uvloop.run(ask())
 
 
 async def step_report_us() -> Result:

@@ -27,6 +27,7 @@ _SHARE_OF_TIME = 0.02
 """The most CPU time that sweeps may use. A sweep reads every open file, so with thousands of files
 sweeps become rarer.
 """
+_FILES_AT_ONCE = 200
 
 
 class ConnectionGuard:
@@ -63,17 +64,30 @@ class ConnectionGuard:
     async def run(self) -> None:
         """Sweep as long as the master runs."""
         while True:
+            used = 0.0
             began = time.thread_time()
-            self.sweep(time.monotonic())
-            await asyncio.sleep(max(_SWEEP_SECONDS, (time.thread_time() - began) / _SHARE_OF_TIME))
+            for _ in self._sweep(time.monotonic()):
+                used += time.thread_time() - began
+                await asyncio.sleep(0)
+                began = time.thread_time()
+            used += time.thread_time() - began
+            await asyncio.sleep(max(_SWEEP_SECONDS, used / _SHARE_OF_TIME))
 
-    def sweep(self, now: float) -> None:
-        """Close the connections that must be closed now."""
-        files = _socket_files()
+    def _sweep(self, now: float) -> Iterator[None]:
+        """Close the connections that must be closed now.
+
+        Yields after some files, so that other work need not wait for thousands. A file may be
+        another one meanwhile: its inode is then found in the next sweep, and `_shut_down` looks.
+        """
+        files: dict[int, int] = {}
+        for number, file in enumerate(_open_files(), 1):
+            if (inode := _inode_of_socket(file)) is not None:
+                files[inode] = file
+                if inode not in self._since:
+                    self._since[inode] = self._found(file, now)
+            if number % _FILES_AT_ONCE == 0:
+                yield
         self._since = {inode: known for inode, known in self._since.items() if inode in files}
-        for inode, file in files.items():
-            if inode not in self._since:
-                self._since[inode] = self._found(file, now)
         for port, kinds in self._ports.items():
             kind_of = kinds()
             connections = [
@@ -98,15 +112,13 @@ class ConnectionGuard:
         return None
 
 
-def _socket_files() -> dict[int, int]:
-    """Return the file descriptors of this process' open sockets, by inode."""
-    found: dict[int, int] = {}
-    for file in _open_files():
-        with suppress(OSError):
-            link = os.readlink(f"/proc/self/fd/{file}")  # noqa: PTH115 - thousands of files
-            if link.startswith("socket:["):
-                found[int(link[8:-1])] = file
-    return found
+def _inode_of_socket(file: int) -> int | None:
+    """Return the inode of a socket; None: the file is closed, or not a socket."""
+    with suppress(OSError):
+        link = os.readlink(f"/proc/self/fd/{file}")  # noqa: PTH115 - thousands of files
+        if link.startswith("socket:["):
+            return int(link[8:-1])
+    return None
 
 
 def _open_files() -> Iterable[int]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 
 import pytest
 from elasticjob_api.frameworks import FRAMEWORKS, Peer, framework_of
@@ -13,13 +14,13 @@ from hypothesis import strategies as st
 
 
 @st.composite
-def worlds(draw: st.DrawFn, framework: str) -> list[Peer]:
+def worlds(draw: st.DrawFn, framework: str) -> Sequence[Peer]:
     """The processes of members with holes in their indices, in any order of ranks."""
     return FRAMEWORKS[framework].processes(draw(members_of(framework)))
 
 
 @st.composite
-def members_of(draw: st.DrawFn, framework: str) -> list[Peer]:
+def members_of(draw: st.DrawFn, framework: str) -> Sequence[Peer]:
     """Members with holes in their indices, in any order, and with one or several processes each."""
     roles = FRAMEWORKS[framework].roles or ("worker", "other")
     ids = draw(
@@ -42,7 +43,7 @@ def members_of(draw: st.DrawFn, framework: str) -> list[Peer]:
     ]
 
 
-def environments(framework: str, world: list[Peer]) -> list[dict[str, str]]:
+def environments(framework: str, world: Sequence[Peer]) -> list[dict[str, str]]:
     return list(map(FRAMEWORKS[framework].environment(world), range(len(world))))
 
 
@@ -56,7 +57,7 @@ def test_every_variable_is_a_text_without_line_breaks(framework: str, data: st.D
 @pytest.mark.guarantee("several-processes-per-pod")
 @given(members_of("pytorch"))
 def test_the_processes_of_a_member_have_adjacent_ranks_in_the_order_of_the_members(
-    members: list[Peer],
+    members: Sequence[Peer],
 ) -> None:
     processes = FRAMEWORKS["pytorch"].processes(members)
     assert [(one.name, one.local_rank) for one in processes] == [
@@ -66,14 +67,14 @@ def test_the_processes_of_a_member_have_adjacent_ranks_in_the_order_of_the_membe
 
 
 @given(members_of("horovod"))
-def test_with_a_launcher_each_agent_starts_one_process(members: list[Peer]) -> None:
+def test_with_a_launcher_each_agent_starts_one_process(members: Sequence[Peer]) -> None:
     processes = FRAMEWORKS["horovod"].processes(members)
     launched = any(member.role == "launcher" for member in members)
     assert len(processes) == (len(members) if launched else sum(member.slots for member in members))
 
 
 @given(worlds("jax"))
-def test_jax_ranks_are_unique_and_all_meet_at_rank_0(world: list[Peer]) -> None:
+def test_jax_ranks_are_unique_and_all_meet_at_rank_0(world: Sequence[Peer]) -> None:
     variables = environments("jax", world)
     assert [int(one["JAX_PROCESS_ID"]) for one in variables] == list(range(len(world)))
     assert {one["JAX_NUM_PROCESSES"] for one in variables} == {str(len(world))}
@@ -130,8 +131,24 @@ def test_tensorflow_jobs_of_one_host_have_different_ports_and_servers_keep_their
         assert not set(all_of_it) & {port for of_role in other.values() for port in of_role}
 
 
+@given(members_of("pytorch"))
+def test_the_process_of_each_rank_is_the_same_by_number_in_order_and_by_member(
+    members: Sequence[Peer],
+) -> None:
+    processes = FRAMEWORKS["pytorch"].processes(members)
+    in_order = list(processes)
+    assert [processes[rank] for rank in range(len(processes))] == in_order
+    assert processes[1:] == in_order[1:]
+    for position, member in enumerate(members):
+        own = [in_order[rank] for rank in processes.ranks(position)]
+        assert [each.name for each in own] == [member.name] * member.slots
+        assert [each.local_rank for each in own] == list(range(member.slots))
+    with pytest.raises(IndexError):
+        processes[len(processes)]
+
+
 @given(worlds("pytorch"))
-def test_pytorch_ranks_are_unique_and_all_meet_at_rank_0(world: list[Peer]) -> None:
+def test_pytorch_ranks_are_unique_and_all_meet_at_rank_0(world: Sequence[Peer]) -> None:
     variables = environments("pytorch", world)
     assert [int(one["RANK"]) for one in variables] == list(range(len(world)))
     assert {(one["MASTER_ADDR"], one["MASTER_PORT"], one["WORLD_SIZE"]) for one in variables} == {
@@ -144,7 +161,7 @@ def test_pytorch_ranks_are_unique_and_all_meet_at_rank_0(world: list[Peer]) -> N
 
 @given(worlds("pytorch"))
 def test_a_torchrun_that_the_agent_cannot_detect_is_a_node_with_the_rank_of_its_process(
-    world: list[Peer],
+    world: Sequence[Peer],
 ) -> None:
     variables = environments("pytorch", world)
     assert [int(one["PET_NODE_RANK"]) for one in variables] == list(range(len(world)))
@@ -155,7 +172,7 @@ def test_a_torchrun_that_the_agent_cannot_detect_is_a_node_with_the_rank_of_its_
 
 @given(worlds("tensorflow"))
 def test_tensorflow_tasks_are_unique_without_holes_and_find_themselves_in_the_cluster(
-    world: list[Peer],
+    world: Sequence[Peer],
 ) -> None:
     variables = [json.loads(one["TF_CONFIG"]) for one in environments("tensorflow", world)]
     tasks = [(one["task"]["type"], one["task"]["index"]) for one in variables]
@@ -176,7 +193,7 @@ def test_tensorflow_tasks_are_unique_without_holes_and_find_themselves_in_the_cl
 
 @pytest.mark.guarantee("mxnet-samples-count-once")
 @given(worlds("mxnet"))
-def test_mxnet_members_agree_on_the_scheduler_and_on_the_counts(world: list[Peer]) -> None:
+def test_mxnet_members_agree_on_the_scheduler_and_on_the_counts(world: Sequence[Peer]) -> None:
     variables = environments("mxnet", world)
     own = ("DMLC_ROLE", "DMLC_WORKER_ID", "DMLC_SERVER_ID")
     shared = {tuple(sorted((k, v) for k, v in one.items() if k not in own)) for one in variables}
@@ -191,7 +208,7 @@ def test_mxnet_members_agree_on_the_scheduler_and_on_the_counts(world: list[Peer
 @pytest.mark.guarantee("mxnet-samples-count-once")
 @given(worlds("mxnet"))
 def test_mxnet_workers_and_servers_are_numbered_in_their_order_without_holes(
-    world: list[Peer],
+    world: Sequence[Peer],
 ) -> None:
     variables = environments("mxnet", world)
     for role, name in (("worker", "DMLC_WORKER_ID"), ("server", "DMLC_SERVER_ID")):
@@ -211,14 +228,16 @@ def test_mxnet_workers_and_servers_are_numbered_in_their_order_without_holes(
 @pytest.mark.guarantee("stock-horovodrun")
 @given(worlds("horovod"))
 def test_a_horovod_launcher_gets_no_variables_and_its_workers_cannot_train_alone(
-    world: list[Peer],
+    world: Sequence[Peer],
 ) -> None:
     for peer, variables in zip(world, environments("horovod", world), strict=True):
         assert variables == ({} if peer.role == "launcher" else {"HOROVOD_CONTROLLER": "launcher"})
 
 
 @given(members_of("pytorch"))
-def test_horovods_places_are_unique_in_each_of_its_three_numberings(members: list[Peer]) -> None:
+def test_horovods_places_are_unique_in_each_of_its_three_numberings(
+    members: Sequence[Peer],
+) -> None:
     framework = framework_of("horovod", ["worker"])
     world = framework.processes(members)
     render = framework.environment(world)

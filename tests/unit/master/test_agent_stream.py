@@ -9,7 +9,11 @@ from typing import Any
 import grpc.aio
 import pytest
 from elasticjob_api.v1 import agent_pb2 as pb
-from elasticjob_master.server.services.agent_stream import CONCURRENT_WRITES, AgentStream
+from elasticjob_master.server.services.agent_stream import (
+    CONCURRENT_WRITES,
+    AgentStream,
+    WriteTurns,
+)
 
 SECONDS = 20.0
 
@@ -33,7 +37,7 @@ class FakeTransport:
 
 
 def opened(
-    transport: Any, turns: asyncio.Semaphore
+    transport: Any, turns: WriteTurns
 ) -> tuple[AgentStream, asyncio.Task[None], list[pb.AgentMessage]]:
     stream = AgentStream(transport, turns)
     taken = list[pb.AgentMessage]()
@@ -42,7 +46,7 @@ def opened(
 
 async def test_the_master_ends_a_stream_after_its_earlier_messages() -> None:
     transport = FakeTransport()
-    stream, serving, _ = opened(transport, asyncio.Semaphore(CONCURRENT_WRITES))
+    stream, serving, _ = opened(transport, WriteTurns())
     for number in range(5):
         stream.send(partial(bytes, [number]))
     stream.send(None)
@@ -53,7 +57,7 @@ async def test_the_master_ends_a_stream_after_its_earlier_messages() -> None:
 
 async def test_an_agent_that_ends_its_stream_still_receives_queued_messages() -> None:
     transport = FakeTransport()
-    stream, serving, taken = opened(transport, asyncio.Semaphore(CONCURRENT_WRITES))
+    stream, serving, taken = opened(transport, WriteTurns())
     hello = pb.AgentMessage(hello=pb.Hello(pod_uid="uid-0"))
     transport.incoming.put_nowait(hello)
     transport.incoming.put_nowait(grpc.aio.EOF)
@@ -66,7 +70,7 @@ async def test_an_agent_that_ends_its_stream_still_receives_queued_messages() ->
 
 @pytest.mark.guarantee("slow-agent")
 async def test_agents_that_do_not_read_do_not_block_other_agents() -> None:
-    turns = asyncio.Semaphore(CONCURRENT_WRITES)
+    turns = WriteTurns()
     rendered = list[int]()
 
     def render(number: int) -> bytes:
@@ -98,7 +102,45 @@ async def test_a_failed_write_ends_the_stream() -> None:
         async def write(self, message: bytes) -> None:
             raise grpc.aio.UsageError("the call is over")
 
-    stream, serving, _ = opened(Broken(), asyncio.Semaphore(CONCURRENT_WRITES))
+    stream, serving, _ = opened(Broken(), WriteTurns())
     stream.send(lambda: b"lost")
     async with asyncio.timeout(SECONDS):
         await serving
+
+
+async def test_streams_that_end_before_their_turn_use_up_no_turn() -> None:
+    turns = WriteTurns(1)
+    blocked, blocked_serving, _ = opened(FakeTransport(reads=False), turns)
+    blocked.send(lambda: b"world")
+    await asyncio.sleep(0)
+    ended = [opened(FakeTransport(), turns) for _ in range(5_000)]
+    for stream, _, _ in ended:
+        stream.send(lambda: b"world")
+    for each in (blocked_serving, *(serving for _, serving, _ in ended)):
+        each.cancel()
+    await asyncio.gather(
+        blocked_serving, *(serving for _, serving, _ in ended), return_exceptions=True
+    )
+    transport = FakeTransport()
+    last, serving, _ = opened(transport, turns)
+    last.send(lambda: b"world")
+    last.send(None)
+    async with asyncio.timeout(SECONDS):
+        await serving
+    assert transport.written == [b"world"]
+
+
+async def test_a_stream_cancelled_when_its_turn_has_just_begun_gives_it_back() -> None:
+    turns = WriteTurns(1)
+    first, first_serving, _ = opened(FakeTransport(), turns)
+    await asyncio.sleep(0)
+    first.send(lambda: b"world")
+    first_serving.cancel()  # before the task that writes has run
+    await asyncio.gather(first_serving, return_exceptions=True)
+    transport = FakeTransport()
+    last, serving, _ = opened(transport, turns)
+    last.send(lambda: b"world")
+    last.send(None)
+    async with asyncio.timeout(SECONDS):
+        await serving
+    assert transport.written == [b"world"]

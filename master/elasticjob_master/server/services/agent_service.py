@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import AsyncIterator
-from functools import partial
+from functools import lru_cache, partial
 from typing import Any
 
 import grpc
@@ -48,6 +48,7 @@ from elasticjob_master.server.services.agent_stream import (
     AgentStream,
     Context,
     Render,
+    WriteTurns,
     in_turn,
 )
 from elasticjob_master.server.services.world_messages import WorldMessages
@@ -68,7 +69,7 @@ class AgentService:
         self._callers = callers
         self._listed_members = listed_members
         self._world_messages: WorldMessages | None = None
-        self._turns = asyncio.Semaphore(CONCURRENT_WRITES)
+        self._turns = WriteTurns()
         self._answer_turns = asyncio.Semaphore(CONCURRENT_WRITES)
         self._imports: dict[str, bytes] = {}
         """What the program of each role imports. A new master learns it from the agents."""
@@ -232,8 +233,10 @@ class AgentService:
                 return partial(messages.world_changed, uid, packed=packed)
             case ReleaseLeases() | MemberRemoved() | CloseStream():
                 return None
+            case Configure():
+                return partial(_configure, command.heartbeat_seconds, command.report_seconds)
             case _:
-                return _message(command).SerializeToString
+                return lambda: _message(command).SerializeToString()
 
     def _messages_of_world_with(self, uid: str) -> WorldMessages:
         messages = self._messages_of_world()
@@ -254,8 +257,15 @@ class AgentService:
         return messages
 
 
+@lru_cache(maxsize=1)
+def _configure(heartbeat_seconds: float, report_seconds: float) -> bytes:
+    """Return the message that all members of a job get when it grows."""
+    configure = pb.Configure(heartbeat_seconds=heartbeat_seconds, report_seconds=report_seconds)
+    return pb.MasterMessage(configure=configure).SerializeToString()
+
+
 def _message(
-    command: Stop | Drain | Exit | Check | Configure | HostsUpdated | RunScript | CollectStacks,
+    command: Stop | Drain | Exit | Check | HostsUpdated | RunScript | CollectStacks,
 ) -> pb.MasterMessage:
     match command:
         case Stop():
@@ -273,11 +283,6 @@ def _message(
                 timeout_seconds=command.timeout_seconds,
             )
             return pb.MasterMessage(check=check)
-        case Configure():
-            configure = pb.Configure(
-                heartbeat_seconds=command.heartbeat_seconds, report_seconds=command.report_seconds
-            )
-            return pb.MasterMessage(configure=configure)
         case HostsUpdated():
             return pb.MasterMessage(hosts_updated=pb.HostsUpdated(round=command.round))
         case RunScript():

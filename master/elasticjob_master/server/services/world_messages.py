@@ -35,12 +35,8 @@ class WorldMessages:
         self._elastic_driver = framework.elastic_driver
         processes = framework.processes([member.identity.peer for member in members])
         self._environment = framework.environment(processes)
-        firsts = [rank for rank, process in enumerate(processes) if process.local_rank == 0]
-        self._ranks = {
-            member.uid: range(first, first + processes[first].local_size)
-            for member, first in zip(members, firsts, strict=True)
-        }
         self._positions = {member.uid: position for position, member in enumerate(members)}
+        self._ranks = {uid: processes.ranks(position) for uid, position in self._positions.items()}
         self._members = members
         self._may_leave_out = len(members) > listed_members and not framework.in_process_elastic
 
