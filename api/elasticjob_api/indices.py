@@ -56,7 +56,7 @@ class IndexSet:
 
     def with_index(self, index: int, *, present: bool = True) -> IndexSet:
         """Return the set with this index, or without it; an index out of bounds is in no set."""
-        if (index in self) == present or not is_index(index):
+        if not is_index(index) or self._bits >> index & 1 == present:
             return self
         return _of_bits(self._bits ^ 1 << index)
 
@@ -152,7 +152,7 @@ def read_indices(text: str) -> IndexSet:
 
 
 def _of_bits(bits: int) -> IndexSet:
-    found = IndexSet()
+    found = object.__new__(IndexSet)
     found._bits = bits
     return found
 

@@ -114,13 +114,16 @@ class RolePods:
         self.live_count += sign * (not pod.finished)
 
     def _groups_of(self, pod: Pod) -> list[_Group]:
-        groups = {
-            "ending": pod.finished or pod.terminating or pod.training_ended or pod.failed,
-            "pending": pod.status.phase == "Pending" and not pod.terminating,
-            "later": pod.incarnation > 0,
-            "strays": not is_index(pod.index),
-        }
-        return [getattr(self, name) for name, has_pod in groups.items() if has_pod]
+        groups = []
+        if pod.finished or pod.terminating or pod.training_ended or pod.failed:
+            groups.append(self.ending)
+        if pod.status.phase == "Pending" and not pod.terminating:
+            groups.append(self.pending)
+        if pod.incarnation > 0:
+            groups.append(self.later)
+        if not is_index(pod.index):
+            groups.append(self.strays)
+        return groups
 
     def _update_sets(self, index: int) -> None:
         if not is_index(index):
