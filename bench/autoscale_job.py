@@ -146,6 +146,7 @@ class SimulatedJob:
     def _begin_round(self, size: int) -> None:
         """Form a world with this number of workers."""
         self._round += 1
+        self._round_began = self.now
         servers = self.world.servers
         identities = [Identity(f"j-worker-{n}", f"worker-{n}", "worker", n) for n in range(size)]
         if servers is not None:
@@ -226,6 +227,7 @@ class SimulatedJob:
         self._pause = max(0.0, self._pause - _TICK)
         self.now += _TICK
         rate = world.rate(size, self.now, self._served)
+        rate *= world.slow_start(self.now - self._round_began)
         most = world.rate(self._best(), self.now, self._served)
         self._samples += rate * max(0.05, 1 + self._noise) * trains
         if world.servers is not None:

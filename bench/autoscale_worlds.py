@@ -52,6 +52,7 @@ class World:
         curve: samples per second by size, without what changes with time.
         minimum, maximum: the sizes that the job allows.
         factor: what the throughput of every size is multiplied with, by seconds since the start.
+        slow_start: the same, by seconds since the latest rescale.
         noise: standard deviation of the mean rate of 300 s, relative to it.
         later: another curve, from `later_at` seconds on.
         pods: how many members the cluster can run.
@@ -67,6 +68,7 @@ class World:
     objective: float = 0.5
     noise: float = 0.02
     factor: Callable[[float], float] = lambda _seconds: 1.0
+    slow_start: Callable[[float], float] = lambda _seconds: 1.0
     later: Curve | None = None
     later_at: float = 12 * HOUR
     pods: int = 10_000

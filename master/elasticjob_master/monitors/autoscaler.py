@@ -220,7 +220,12 @@ class AutoScaler:
         self, scaling: JobScaling, available: Sequence[Member], now: float, wall: float
     ) -> bool:
         """Add the measurement to the memory if a window has ended; return whether one has."""
-        measured = self._window.observe(size=scaling.desired, cooldown=scaling.cooldown, now=now)
+        measured = self._window.observe(
+            size=scaling.desired,
+            cooldown=scaling.cooldown,
+            now=now,
+            noise=self.memory.rates.noise,
+        )
         if measured is None or measured.rate <= 0:
             return False
         if scaling.desired not in self.memory.rates.by_size:
@@ -241,7 +246,8 @@ class AutoScaler:
         wall: float,
     ) -> ScalingDecision | None:
         """Return a decision to grow, or to leave a poor size, that needs no whole window."""
-        if self._window.windows or now < self._early_decision_at:
+        after_slow_start = self._window.slow_windows > 0  # a part of a window would show nothing
+        if self._window.windows or after_slow_start or now < self._early_decision_at:
             return None
         measured = self._window.measured_so_far(cooldown=scaling.cooldown)
         if measured is None:
@@ -380,6 +386,7 @@ class AutoScaler:
             most_servers=scaling.most_servers,
             setting=scaling.setting,
             window_seconds=scaling.cooldown,
+            rate_rises=self._window.rises,
         )
 
 

@@ -109,6 +109,7 @@ class ScalingInputs:
         window_seconds: the length of a window.
         window_is_over: the latest measurement took a whole window. In the middle of one, only what
             clearly pays and can be undone is decided.
+        rate_rises: it belongs to a slow start of the world, so no size is chosen by it.
     """
 
     role: str
@@ -126,6 +127,7 @@ class ScalingInputs:
     setting: str = ""
     window_seconds: float = 300.0
     window_is_over: bool = True
+    rate_rises: bool = False
 
 
 @dataclass(frozen=True)

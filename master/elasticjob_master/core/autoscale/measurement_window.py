@@ -26,6 +26,9 @@ class MeasurementWindow:
         step_from: the step at `measured_from`.
         pieces: the rates of parts of the window; the present part began at `piece_from`.
         windows: the number of windows of this size that have ended.
+        fastest: the highest rate of one of them.
+        rises: the rate of the latest one was still that of a slow start.
+        slow_windows: the number of windows for which the rate rose in the latest slow start.
         last_growth: when the number of samples last grew in this round, and the number then.
         previous_growth: the same for the round before.
     """
@@ -40,6 +43,9 @@ class MeasurementWindow:
     pieces: list[float] = field(default_factory=list)
     piece_from: tuple[float, float] | None = None
     windows: int = 0
+    fastest: float = 0.0
+    rises: bool = False
+    slow_windows: int = 0
     last_growth: tuple[float, float] | None = None
     previous_growth: tuple[float, float] | None = None
 
@@ -48,6 +54,8 @@ class MeasurementWindow:
         self.window_start = None
         self.measured_from = None
         self.windows = 0
+        self.fastest = 0.0
+        self.rises = False
 
     def record_samples(self, *, world_round: int, samples: float, step: int, now: float) -> None:
         """Record the progress, whether or not the world is complete."""
@@ -61,10 +69,13 @@ class MeasurementWindow:
         self.samples = samples
         self.step = step
 
-    def observe(self, *, size: int, cooldown: float, now: float) -> Measurement | None:
+    def observe(
+        self, *, size: int, cooldown: float, now: float, noise: float = THRESHOLDS.usual_noise
+    ) -> Measurement | None:
         """Continue to measure; return the measurement when a window of `cooldown` seconds has ended.
 
-        Call it after `record_samples`, and only while the whole world trains.
+        Call it after `record_samples`, and only while the whole world trains. The `noise` is the
+        relative standard deviation of a window's rate.
         """
         if self.window_start is None or size != self.size:
             self.restart()
@@ -79,11 +90,13 @@ class MeasurementWindow:
         measured = self._measured(cooldown)
         if measured is None:
             return None
+        self.rises = self._still_rises(measured.rate, noise)
+        self.fastest = max(self.fastest, measured.rate)
         self.windows += 1
         self.window_start = now
         self._measure_from(self.last_growth)
         self.previous_growth = None
-        return replace(measured, part=1.0)
+        return replace(measured, part=1.0, rises=self.rises)
 
     def measured_so_far(self, *, cooldown: float) -> Measurement | None:
         """Return what the present window has measured, once that is enough to be of use.
@@ -96,6 +109,22 @@ class MeasurementWindow:
         if measured is None or measured.part < THRESHOLDS.early_part:
             return None
         return measured
+
+    def _still_rises(self, rate: float, noise: float) -> bool:
+        """Return whether the window that has ended belongs to a slow start of the world.
+
+        It is faster than all before it, or it is as early as those of the latest slow start.
+        """
+        if self.windows > THRESHOLDS.slow_windows:
+            return False
+        if self.windows:
+            least = max(THRESHOLDS.rise, THRESHOLDS.rise_noises * noise)
+            if rate > self.fastest * (1 + least):
+                self.slow_windows = self.windows
+                return True
+            if self.windows == 1:
+                self.slow_windows = 0
+        return self.windows < self.slow_windows
 
     def _measured(self, cooldown: float) -> Measurement | None:
         if self.measured_from is None or self.last_growth is None:

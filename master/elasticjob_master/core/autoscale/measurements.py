@@ -34,6 +34,7 @@ class Measurement:
         at: the time, in seconds since the epoch; 0 if unknown.
         spread: the standard error of the rate, relative to it, by its variation within the window;
             0 if unknown.
+        rises: the rate still rises since the world began, so this is no mean of later windows.
     """
 
     rate: float
@@ -41,6 +42,7 @@ class Measurement:
     part: float = 1.0
     at: float = 0.0
     spread: float = 0.0
+    rises: bool = False
 
 
 def begin_search(
@@ -106,6 +108,9 @@ def with_measurement(memory: ScalingMemory, size: int, measured: Measurement) ->
         memory = replace(memory, rates=rates)
     known = memory.rates.by_size.get(size)
     settled = memory.search.settled_size == size
+    if measured.rises and not settled:
+        latest = MeasuredRate(measured.rate, measured.part, measured.at)
+        return memory.with_rates(by_size={**memory.rates.by_size, size: latest}, strays=())
     if known is not None and known.mean > 0:
         strays_before = memory.rates.strays
         strays = _strays(memory, known.mean, measured.rate, settled=settled)

@@ -47,6 +47,8 @@ def next_size(memory: ScalingMemory, now: ScalingInputs, bounds: Bounds) -> Scal
     at = Situation(memory, now, bounds)
     if memory.search.settled_size is not None:
         return ScalingDecision(f"{measured}; settled at {size}", memory)
+    if now.rate_rises:
+        return ScalingDecision(f"{measured}, which still rises; measuring {size} again", memory)
     if bounds.maximum <= bounds.minimum or size < bounds.minimum:
         return settle(at, f"{measured}; {bounds.limit} allows no other size")
     if size not in at.known:

@@ -36,6 +36,13 @@ class Thresholds:
     """Windows that a mean has at most; at a settled size fewer, so that it follows a slow trend."""
     stored_sizes: int = 32
     """Sizes whose rates are kept."""
+    rise: float = 0.05
+    rise_noises: float = 4.0
+    slow_windows: int = 4
+    """A window after a world's first one rises if it is faster than all before by this part, and by
+    this multiple of the noise. No more windows than these are left out for it: a rate that rises
+    for longer is a trend, with which the search must live.
+    """
     usual_noise: float = 0.02
     usual_noise_repeats: int = 2
     noise_repeats: int = 30
