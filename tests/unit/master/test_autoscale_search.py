@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bench.autoscale_job import Outcome, SimulatedJob, turns
+from bench.autoscale_job import COOLDOWN, Outcome, SimulatedJob, turns
 from bench.autoscale_worlds import (
     HOUR,
     KINDS,
@@ -109,6 +109,37 @@ def test_a_short_job_leaves_a_step_beyond_a_cliff_early() -> None:
     outcome = SimulatedJob(world).run(hours=1 / 3)
     assert outcome.sizes == [[6, 8, 6]], outcome
     assert outcome.whole >= 0.85, outcome
+
+
+def second_node(left: float) -> Curve:
+    """Return the throughput of nodes of 8 members: on several nodes each adds this part."""
+    return lambda n: 100.0 * n * (1.0 if n <= 8 else left if n % 8 == 0 else 0.8 * left)
+
+
+@pytest.mark.guarantee("rough-or-changing-throughput")
+@pytest.mark.parametrize(("start", "left"), [(2, 0.53), (6, 0.45), (8, 0.42)])
+def test_a_second_node_that_is_slower_than_one_does_not_end_the_climb(
+    start: int, left: float
+) -> None:
+    outcome = SimulatedJob(World("nodes", f"{left}", second_node(left), start, 64)).run()
+    assert outcome.sizes[-1][-1] == 64, outcome
+    assert outcome.whole >= 0.9, outcome
+
+
+@pytest.mark.guarantee("rough-or-changing-throughput")
+@pytest.mark.parametrize("start", [2, 8])
+def test_beyond_a_true_knee_one_size_is_tried_and_left_at_once(start: int) -> None:
+    def curve(n: int) -> float:
+        return 100.0 * n if n <= 8 else 800.0 * (8 / n) ** 0.3
+
+    job = SimulatedJob(World("knee", "8", curve, start, 64))
+    outcome = job.run()
+    beyond = [n for n in outcome.sizes[0] if n > 16]
+    assert outcome.sizes[0][-4:] == [8, 16, 32, 8], outcome
+    assert beyond == [32], outcome
+    tried, back = (plan.at for plan in outcome.plans[0][-2:])
+    assert back - tried < COOLDOWN, outcome
+    assert outcome.whole >= 0.95, outcome
 
 
 @pytest.mark.guarantee("rough-or-changing-throughput")

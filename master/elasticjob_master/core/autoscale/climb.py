@@ -41,6 +41,7 @@ def climb(at: Situation) -> ScalingDecision | None:
     middle = math.sqrt(lower * size)
     least = objective.threshold(middle)
     meets = NormalDist().cdf((elasticity - least) / error)
+    fastest = max(rate.mean for n, rate in known.items() if n < size)
     nearly_meets = NormalDist().cdf((elasticity - least + objective.tolerance) / error)
     facts = (
         f"{compared_text(at)}; each of the last members added {elasticity:.0%} of an average one "
@@ -48,6 +49,7 @@ def climb(at: Situation) -> ScalingDecision | None:
     )
     measured_long = present.weight >= THRESHOLDS.climb_windows
     clear = meets >= THRESHOLDS.sure or (measured_long and nearly_meets >= 1 / 2)
+    clear = clear and present.mean >= fastest
     alone = lower == 1 and size <= 3  # `next_larger` of 1 is 2 or 3
     if target <= size:
         if not clear or not at.now.window_is_over or _slows_down(known, lower, elasticity, noise):
@@ -58,7 +60,25 @@ def climb(at: Situation) -> ScalingDecision | None:
         return move(at, target, facts, expected=expected)
     if alone:
         return move(at, target, facts, expected=present.mean * target / size)
+    if _is_abrupt(at, lower, elasticity + error) and target >= THRESHOLDS.smallest_step * size:
+        facts += ", an abrupt change, beyond which the throughput may grow again"
+        return move(at, target, facts, expected=present.mean * target / size)
     return None
+
+
+def _is_abrupt(at: Situation, lower: int, elasticity: float) -> bool:
+    """Return whether the throughput stops to grow at once, as where members need a second node.
+
+    Beyond it the throughput may grow again, and one larger size shows whether it does. After that
+    one the step before is a poor one, so no other probe follows.
+    """
+    if at.search.looks:
+        return False  # a look may cost no more than two rescales
+    before = max((n for n in at.known if n < lower), default=None)
+    if before is None:
+        return elasticity < 0
+    earlier, _error = _elasticity(at.known, before, lower, at.memory.rates.noise)
+    return elasticity <= THRESHOLDS.abrupt and earlier >= THRESHOLDS.abrupt_before
 
 
 def _first_step(at: Situation, target: int) -> ScalingDecision | None:

@@ -209,6 +209,11 @@ class Thresholds:
     """The first size is measured until its error is this part of the step to the next one."""
     climb_windows: float = 2.0
     """Windows after which the climb goes by the mean, however close it is to the objective."""
+    abrupt_before: float = 0.75
+    abrupt: float = 0.3
+    """The change is abrupt if one step has at least the first elasticity, and the next one surely no
+    more than the second.
+    """
     slowdown: float = 0.25
     """How far an elasticity is below the one before if the throughput approaches a limit."""
     least_windows: float = 2.0
