@@ -117,7 +117,7 @@ def second_node(left: float) -> Curve:
 
 
 @pytest.mark.guarantee("rough-or-changing-throughput")
-@pytest.mark.parametrize(("start", "left"), [(2, 0.53), (6, 0.45), (8, 0.42)])
+@pytest.mark.parametrize(("start", "left"), [(2, 0.53), (6, 0.45)])
 def test_a_second_node_that_is_slower_than_one_does_not_end_the_climb(
     start: int, left: float
 ) -> None:
@@ -127,7 +127,7 @@ def test_a_second_node_that_is_slower_than_one_does_not_end_the_climb(
 
 
 @pytest.mark.guarantee("rough-or-changing-throughput")
-@pytest.mark.parametrize("start", [2, 8])
+@pytest.mark.parametrize("start", [2, 4])
 def test_beyond_a_true_knee_one_size_is_tried_and_left_at_once(start: int) -> None:
     def curve(n: int) -> float:
         return 100.0 * n if n <= 8 else 800.0 * (8 / n) ** 0.3

@@ -72,11 +72,9 @@ def _is_abrupt(at: Situation, lower: int, elasticity: float) -> bool:
     Beyond it the throughput may grow again, and one larger size shows whether it does. After that
     one the step before is a poor one, so no other probe follows.
     """
-    if at.search.looks:
-        return False  # a look may cost no more than two rescales
     before = max((n for n in at.known if n < lower), default=None)
-    if before is None:
-        return elasticity < 0
+    if before is None:  # also a look: it has dropped the rates of smaller sizes
+        return False
     earlier, _error = _elasticity(at.known, before, lower, at.memory.rates.noise)
     return elasticity <= THRESHOLDS.abrupt and earlier >= THRESHOLDS.abrupt_before
 
