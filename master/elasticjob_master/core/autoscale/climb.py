@@ -73,8 +73,8 @@ def _is_abrupt(at: Situation, lower: int, elasticity: float) -> bool:
     one the step before is a poor one, so no other probe follows.
     """
     before = max((n for n in at.known if n < lower), default=None)
-    if before is None:  # also a look: it has dropped the rates of smaller sizes
-        return False
+    if before is None or max(at.known) > at.size:
+        return False  # a look has dropped the rates of smaller sizes; a larger one has been tried
     earlier, _error = _elasticity(at.known, before, lower, at.memory.rates.noise)
     return elasticity <= THRESHOLDS.abrupt and earlier >= THRESHOLDS.abrupt_before
 
