@@ -10,6 +10,10 @@ from statistics import median
 import msgspec
 
 
+class NotMeasured(Exception):
+    """This machine lacks something that the figure needs, as the message says."""
+
+
 @dataclass(frozen=True)
 class Result:
     """The result of a measurement.

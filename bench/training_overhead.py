@@ -20,7 +20,7 @@ from bench.bench_cluster import REPOSITORY, BenchCluster, until
 from bench.figure import Result
 from bench.training_pauses import Program, Quiet, start_job
 
-_PROGRAM = Program("jax", (sys.executable, str(REPOSITORY / "bench" / "steady_training.py")))
+_PROGRAM = Program("jax", "jax", (sys.executable, str(REPOSITORY / "bench" / "steady_training.py")))
 _AGENT = {"standby": "Auto", "stateMemory": "512Mi"}
 _ROUNDS = 5
 _SECONDS = 20.0

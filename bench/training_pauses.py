@@ -11,6 +11,7 @@ import asyncio
 import json
 import os
 import signal
+import subprocess
 import sys
 import time
 from collections.abc import Awaitable, Callable, Iterator
@@ -26,16 +27,17 @@ from elasticjob_kube.session import Json
 
 from bench import jobs
 from bench.bench_cluster import REPOSITORY, BenchCluster, on_cluster, until
-from bench.figure import Result
+from bench.figure import NotMeasured, Result
 
 _SCRIPT = REPOSITORY / "bench" / "paused_training.py"
 _SOURCES = ":".join(str(REPOSITORY / folder) for folder in ("agent", "api", "shards"))
 _SYSTEM_PYTHON = os.environ.get("FRAMEWORK_PYTHON", "/usr/bin/python3")
-_ROUNDS = 5
+_ROUNDS = 3
 _STEPS = 60
 """Steps before a change: more than one checkpoint."""
 _QUIET_SECONDS = 2.5
 """The time without CPU after which a process in standby has imported everything."""
+_FIND = "import importlib.util, sys; sys.exit(importlib.util.find_spec(sys.argv[1]) is None)"
 _PARTS = ("began", "imported", "joined", "restored", "step")
 KINDS = ("scale-out", "scale-in", "kill -9")
 
@@ -45,20 +47,25 @@ class Program:
     """How a framework's processes are started."""
 
     framework: str
+    module: str
+    """What the Python of the command must have."""
     command: tuple[str, ...]
     """`{folder}` stands for a folder of the job."""
 
 
-PYTORCH = Program("pytorch", (_SYSTEM_PYTHON, str(_SCRIPT), "pytorch"))
+PYTORCH = Program("pytorch", "torch", (_SYSTEM_PYTHON, str(_SCRIPT), "pytorch"))
 _TORCHRUN_LOGS = ("-r", "1", "-t", "1", "--log_dir", "{folder}")
 """Debian's torchrun of PyTorch 1.13, with Python 3.11, needs these options."""
 TORCHRUN = Program(
     "pytorch",
+    "torch",
     (_SYSTEM_PYTHON, "-m", "torch.distributed.run", *_TORCHRUN_LOGS, str(_SCRIPT), "pytorch"),
 )
-JAX = Program("jax", (sys.executable, str(_SCRIPT), "jax"))
+JAX = Program("jax", "jax", (sys.executable, str(_SCRIPT), "jax"))
 TENSORFLOW = Program(
-    "tensorflow", (os.environ.get("FRAMEWORK_PYTHON", sys.executable), str(_SCRIPT), "tensorflow")
+    "tensorflow",
+    "tensorflow",
+    (os.environ.get("FRAMEWORK_PYTHON", sys.executable), str(_SCRIPT), "tensorflow"),
 )
 """FRAMEWORK_PYTHON must have TensorFlow: `tools/tensorflow_env` prints one."""
 
@@ -110,6 +117,12 @@ class Change:
 
     kind: str
     parts: dict[str, float]
+
+
+def _check(program: Program) -> None:
+    python = program.command[0]
+    if subprocess.call([python, "-c", _FIND, program.module]):
+        raise NotMeasured(f"{python} has no {program.module}")
 
 
 async def _measure(bench: BenchCluster, program: Program, standby: str) -> list[Change]:
@@ -277,6 +290,7 @@ def pauses(program: Program) -> Callable[[], Awaitable[Result]]:
     """
 
     async def measured(bench: BenchCluster) -> Result:
+        await asyncio.to_thread(_check, program)
         longest = []
         for standby in ("Auto", "None"):
             changes = await _measure(bench, program, standby)
