@@ -290,7 +290,6 @@ def pauses(program: Program) -> Callable[[], Awaitable[Result]]:
     """
 
     async def measured(bench: BenchCluster) -> Result:
-        await asyncio.to_thread(_check, program)
         longest = []
         for standby in ("Auto", "None"):
             changes = await _measure(bench, program, standby)
@@ -299,7 +298,11 @@ def pauses(program: Program) -> Callable[[], Awaitable[Result]]:
         ratio = without / with_standby
         return Result(value=with_standby, unit="s", limit=without, ratio=ratio, n=_ROUNDS)
 
-    return on_cluster(measured, node=True)
+    async def checked() -> Result:
+        await asyncio.to_thread(_check, program)
+        return await on_cluster(measured, node=True)()
+
+    return checked
 
 
 def _print(standby: str, changes: list[Change]) -> float:

@@ -44,6 +44,16 @@ def opened(
     return stream, asyncio.create_task(stream.serve(taken.append)), taken
 
 
+async def check_that_a_turn_is_free(turns: WriteTurns) -> None:
+    transport = FakeTransport()
+    last, serving, _ = opened(transport, turns)
+    last.send(lambda: b"world")
+    last.send(None)
+    async with asyncio.timeout(SECONDS):
+        await serving
+    assert transport.written == [b"world"]
+
+
 async def test_the_master_ends_a_stream_after_its_earlier_messages() -> None:
     transport = FakeTransport()
     stream, serving, _ = opened(transport, WriteTurns())
@@ -121,13 +131,7 @@ async def test_streams_that_end_before_their_turn_use_up_no_turn() -> None:
     await asyncio.gather(
         blocked_serving, *(serving for _, serving, _ in ended), return_exceptions=True
     )
-    transport = FakeTransport()
-    last, serving, _ = opened(transport, turns)
-    last.send(lambda: b"world")
-    last.send(None)
-    async with asyncio.timeout(SECONDS):
-        await serving
-    assert transport.written == [b"world"]
+    await check_that_a_turn_is_free(turns)
 
 
 async def test_a_stream_cancelled_when_its_turn_has_just_begun_gives_it_back() -> None:
@@ -137,10 +141,4 @@ async def test_a_stream_cancelled_when_its_turn_has_just_begun_gives_it_back() -
     first.send(lambda: b"world")
     first_serving.cancel()  # before the task that writes has run
     await asyncio.gather(first_serving, return_exceptions=True)
-    transport = FakeTransport()
-    last, serving, _ = opened(transport, turns)
-    last.send(lambda: b"world")
-    last.send(None)
-    async with asyncio.timeout(SECONDS):
-        await serving
-    assert transport.written == [b"world"]
+    await check_that_a_turn_is_free(turns)

@@ -72,10 +72,9 @@ def _is_abrupt(at: Situation, lower: int, elasticity: float) -> bool:
     Beyond it the throughput may grow again, and one larger size shows whether it does. After that
     one the step before is a poor one, so no other probe follows.
     """
-    before = max((n for n in at.known if n < lower), default=None)
-    if before is None or max(at.known) > at.size:
+    earlier = _elasticity_before(at.known, lower, at.memory.rates.noise)
+    if earlier is None or max(at.known) > at.size:
         return False  # a look has dropped the rates of smaller sizes; a larger one has been tried
-    earlier, _error = _elasticity(at.known, before, lower, at.memory.rates.noise)
     return elasticity <= THRESHOLDS.abrupt and earlier >= THRESHOLDS.abrupt_before
 
 
@@ -102,11 +101,14 @@ def _slows_down(
 
     Then a size between may be as good.
     """
+    earlier = _elasticity_before(known, lower, noise)
+    return earlier is None or elasticity < earlier - THRESHOLDS.slowdown
+
+
+def _elasticity_before(known: Mapping[int, MeasuredRate], lower: int, noise: float) -> float | None:
+    """Return the elasticity of the step to `lower`; None: no smaller size is known."""
     before = max((n for n in known if n < lower), default=None)
-    if before is None:
-        return True
-    earlier, _error = _elasticity(known, before, lower, noise)
-    return elasticity < earlier - THRESHOLDS.slowdown
+    return None if before is None else _elasticity(known, before, lower, noise)[0]
 
 
 def _elasticity(
