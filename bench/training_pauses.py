@@ -30,7 +30,7 @@ from bench.bench_cluster import REPOSITORY, BenchCluster, on_cluster, until
 from bench.figure import NotMeasured, Result
 
 _SCRIPT = REPOSITORY / "bench" / "paused_training.py"
-_SOURCES = ":".join(str(REPOSITORY / folder) for folder in ("agent", "api", "shards"))
+_SOURCES = ":".join(str(REPOSITORY / folder) for folder in ("library", "api", "shards"))
 _SYSTEM_PYTHON = os.environ.get("FRAMEWORK_PYTHON", "/usr/bin/python3")
 _ROUNDS = 3
 _STEPS = 60
