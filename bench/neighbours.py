@@ -44,8 +44,7 @@ async def replaced(bench: BenchCluster) -> Result:
         hostile[tenant.__name__] = await _longest(bench, tenant)
     for name, seconds in hostile.items():
         sys.stderr.write(f"neighbour_replaced_s beside {name[1:]}: {seconds:.2f}\n")
-    value = max(hostile.values())
-    return Result(value=value, unit="s", limit=alone, ratio=alone / value, n=2 * _LOST)
+    return Result([max(hostile.values())], [alone], "s", n=2 * _LOST)
 
 
 async def _longest(
