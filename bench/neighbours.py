@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable, Coroutine
 from typing import Any
 
+from elasticjob_api.meta import Json
 from elasticjob_kube.resources import (
     ELASTIC_JOBS,
     PODS,
@@ -16,7 +17,6 @@ from elasticjob_kube.resources import (
     SCALE_OUTS,
     SCALE_PLANS,
 )
-from elasticjob_kube.session import Json
 
 from bench import jobs
 from bench.bench_cluster import BenchCluster, until, wait_for_phase

@@ -7,8 +7,8 @@ import time
 import msgspec
 from elasticjob_api import names
 from elasticjob_api.elasticjob import ElasticJob
+from elasticjob_api.meta import Json
 from elasticjob_kube.resources import ELASTIC_JOBS, PODS, SECRETS, SERVICE_ACCOUNTS, SERVICES
-from elasticjob_kube.session import Json
 from elasticjob_operator.certificates import new_job_secrets
 from elasticjob_operator.core.decide import decide
 from elasticjob_operator.core.manifests import infrastructure

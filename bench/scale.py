@@ -15,9 +15,9 @@ import msgspec
 import psutil
 from elasticjob_api import names
 from elasticjob_api.elasticjob import ElasticJob
+from elasticjob_api.meta import Json
 from elasticjob_kube.informer import Informer
 from elasticjob_kube.resources import ELASTIC_JOBS, PODS
-from elasticjob_kube.session import Json
 from elasticjob_operator.core.decide import decide
 from elasticjob_operator.core.manifests.pods import member_pod
 from elasticjob_operator.core.model.observed import Pod

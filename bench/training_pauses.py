@@ -22,8 +22,8 @@ from tempfile import TemporaryDirectory
 
 import psutil
 from elasticjob_api import names
+from elasticjob_api.meta import Json
 from elasticjob_kube.resources import ELASTIC_JOBS
-from elasticjob_kube.session import Json
 
 from bench import jobs
 from bench.bench_cluster import REPOSITORY, BenchCluster, on_cluster, until

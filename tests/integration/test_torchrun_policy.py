@@ -7,9 +7,10 @@ from collections.abc import Iterator
 
 import pytest
 from elasticjob_api.frameworks import launchers, torchrun
+from elasticjob_api.meta import Json
 from elasticjob_kube.errors import Refused
 from elasticjob_kube.resources import ELASTIC_JOBS
-from elasticjob_kube.session import Json, Kube
+from elasticjob_kube.session import Kube
 
 from tests.support.operator_process import job
 from tests.support.torchrun_commands import COMMANDS
