@@ -9,6 +9,7 @@ import msgspec
 import pytest
 from elasticjob_api import names
 from elasticjob_api.elasticjob import ElasticJob
+from elasticjob_api.meta import Json
 from elasticjob_api.scaleplan import ScalePlan
 from elasticjob_operator import admission_review
 from elasticjob_operator.certificates import new_admission_secrets
@@ -18,7 +19,6 @@ from elasticjob_operator.core.model.observed import Observed
 
 from tests.support.simulator.cluster import job_body
 
-Json = dict[str, Any]
 ALONE = "spec.replicaSpecs.worker.dependsOn: worker wait for each other"
 
 
