@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 from elasticjob_api.v1.job_pb2 import JOB_PHASE_TRAINING
-from elasticjob_cli.demo.observer import JobObserver
+from elasticjob_cli.dev.observer import JobObserver
 from elasticjob_kube.session import Json
 
 from tests.support.convert import sample

@@ -9,7 +9,7 @@ import signal
 from pathlib import Path
 
 import pytest
-from elasticjob_cli.demo.observer import JobObserver
+from elasticjob_cli.dev.observer import JobObserver
 from elasticjob_kube.session import Json
 
 from tests.support.convert import sample

@@ -15,8 +15,8 @@ from pathlib import Path
 import psutil
 import yaml
 from elasticjob_api import names
-from elasticjob_cli.demo.observer import JobObserver
-from elasticjob_cli.demo.timeline import Timeline
+from elasticjob_cli.dev.observer import JobObserver
+from elasticjob_cli.dev.timeline import Timeline
 from elasticjob_kube.session import Json, Kube, connect
 from rich.console import Console
 
