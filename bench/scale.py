@@ -128,7 +128,7 @@ class _Observed:
         self.store = Store()
         nowhere: Any = None
         self._pods: Informer[Pod] = Informer(
-            nowhere, PODS, Pod, only=shard.has if shard else None, on_change=self.store.update_pod
+            nowhere, PODS, Pod, only=shard.has if shard else None, on_change=self._on_change
         )
         self._version = 0
 
@@ -151,6 +151,9 @@ class _Observed:
     def apply(self, raw: msgspec.Raw) -> None:
         """Handle an event of the watch."""
         self._pods._apply("MODIFIED", raw)
+
+    def _on_change(self, before: Pod | None, after: Pod | None) -> None:
+        self.store.update_pod(before, after)
 
     def _bodies(self, body: Json) -> Iterator[msgspec.Raw]:
         job = msgspec.convert(body, ElasticJob)
