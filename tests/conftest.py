@@ -13,8 +13,9 @@ from functools import partial
 from pathlib import Path
 
 import pytest
+from elasticjob_api.meta import Json
 from elasticjob_kube.resources import CONFIG_MAPS, NAMESPACES, SERVICE_ACCOUNTS
-from elasticjob_kube.session import Json, Kube, connect
+from elasticjob_kube.session import Kube, connect
 from elasticjob_localcluster import cluster as clusters
 from elasticjob_localcluster.crds import apply_crds, apply_policies
 from hypothesis import HealthCheck, is_hypothesis_test, settings
