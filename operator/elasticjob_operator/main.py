@@ -9,7 +9,10 @@ import logging
 import os
 import signal
 import sys
+from collections.abc import Awaitable, Callable
+from typing import Any
 
+import kopf
 import uvloop
 from elasticjob_api import names
 from elasticjob_api.json_log import json_log_handler
@@ -22,7 +25,6 @@ from elasticjob_operator.admission_server import serve_admission
 from elasticjob_operator.config import Config, parse
 from elasticjob_operator.custom_watches import wait_for_crds
 from elasticjob_operator.http_server import OperatorState, serve_http
-from elasticjob_operator.kopf_lifecycle import run_until_signalled
 from elasticjob_operator.shards import Shards
 
 CONNECTIONS = 64
@@ -124,3 +126,50 @@ def _configure_logging(config: Config) -> None:
 
 if __name__ == "__main__":
     main()
+
+
+Activity = Callable[[], Awaitable[None]]
+
+
+async def run_until_signalled(*, finish: Activity, identity: str, namespace: str | None) -> None:
+    """Wait for SIGTERM or SIGINT, run `finish`, and return.
+
+    If this function is cancelled, `finish` may not run.
+    """
+    await kopf.operator(
+        registry=_registry(finish),
+        settings=_settings(),
+        standalone=True,
+        # kopf's default reads the user from /etc/passwd, which a container's user may not be in.
+        identity=identity,  # type: ignore[arg-type]
+        clusterwide=namespace is None,
+        namespaces=[namespace] if namespace else [],
+    )
+
+
+def _settings() -> kopf.OperatorSettings:
+    """Return settings with which kopf writes nothing to the cluster, and reads it only once."""
+    chosen = kopf.OperatorSettings()
+    chosen.posting.enabled = False
+    chosen.peering.standalone = True
+    chosen.scanning.disabled = True
+    return chosen
+
+
+def _registry(finish: Activity) -> kopf.OperatorRegistry:
+    created = kopf.OperatorRegistry()
+    kopf.on.login(registry=created)(_login)
+
+    # By default kopf repeats an activity that fails, which this one must not be.
+    @kopf.on.cleanup(registry=created, errors=kopf.ErrorsMode.PERMANENT)
+    async def cleanup(**_: Any) -> None:
+        await finish()
+
+    return created
+
+
+def _login(**kwargs: Any) -> kopf.ConnectionInfo | None:
+    """Use the credentials of the operator's own session: a kubeconfig, or the service account."""
+    if "KUBECONFIG" in os.environ or "KUBERNETES_SERVICE_HOST" not in os.environ:
+        return kopf.login_with_kubeconfig(**kwargs)
+    return kopf.login_with_service_account(**kwargs)

@@ -24,8 +24,8 @@ from elasticjob_operator.core.members.failure_policy import restart_rules_error
 from elasticjob_operator.core.model.observed import Observed
 from elasticjob_operator.core.model.plan import PlanRefused
 from elasticjob_operator.core.scaling import plan_manifests
+from elasticjob_operator.core.scaling.request_status import no_job
 from elasticjob_operator.core.scaling.resolve import resolve
-from elasticjob_operator.core.scaling.without_job import no_job
 
 Request = ScalePlan | ScaleIn | ScaleOut
 

@@ -32,7 +32,6 @@ from elasticjob_operator.core.scaling import (
     deleted_plan,
     disruption,
     execution,
-    node_conditions,
     plan_manifests,
     plan_phases,
     request_status,
@@ -70,7 +69,7 @@ def advance_scaling(
     else:
         result = _start_next(observed, without_plan(status), waiting, now, why_waits)
     expired, expiry_due = request_status.delete_expired(request_status.all_scalers(observed), now)
-    replacements, condition_due = node_conditions.plans_for_node_conditions(observed, now)
+    replacements, condition_due = disruption.plans_for_node_conditions(observed, now)
     actions = (
         # A ScaleIn or ScaleOut names its plan before the plan begins, so that deleting the plan
         # from then on cancels it.
