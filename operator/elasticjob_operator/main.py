@@ -25,7 +25,7 @@ from elasticjob_operator.admission_server import serve_admission
 from elasticjob_operator.config import Config, parse
 from elasticjob_operator.custom_watches import wait_for_crds
 from elasticjob_operator.http_server import OperatorState, serve_http
-from elasticjob_operator.shards import Shards
+from elasticjob_operator.partitions import Partitions
 
 CONNECTIONS = 64
 """Enough to keep an API server busy. Opening one costs both sides as much CPU as several writes."""
@@ -69,33 +69,33 @@ async def _run(config: Config) -> None:
             user_agent=names.OPERATOR,
             kubeconfig=config.kubeconfig,
             # No Lease waits for the answer about another one.
-            connections=1 if config.shards == 1 else 1 + config.shards,
+            connections=1 if config.partitions == 1 else 1 + config.partitions,
         ) as lease_kube,
         # Questions of the webhook must not wait behind the work, and the work not behind them.
         connect(
             user_agent=names.OPERATOR, kubeconfig=config.kubeconfig, connections=8
         ) as admission_kube,
     ):
-        state = OperatorState(kube, config.shards)
+        state = OperatorState(kube, config.partitions)
         async with (
             serve_http(state, config.http_port),
             serve_admission(admission_kube, config),
         ):
             await wait_for_crds(kube, config.namespace)
             state.ready = True
-            await _lead(Shards(kube, lease_kube, config, state), config)
+            await _lead(Partitions(kube, lease_kube, config, state), config)
 
 
-async def _lead(shards: Shards, config: Config) -> None:
-    """Lead shards until a signal comes."""
-    leading = asyncio.create_task(shards.run())
+async def _lead(partitions: Partitions, config: Config) -> None:
+    """Lead partitions until a signal comes."""
+    leading = asyncio.create_task(partitions.run())
 
     async def finish() -> None:
-        await shards.end()
+        await partitions.end()
         leading.cancel()
 
     signalled = asyncio.create_task(
-        run_until_signalled(finish=finish, identity=config.identity, namespace=config.namespace)
+        _run_until_signalled(finish=finish, identity=config.identity, namespace=config.namespace)
     )
     try:
         await asyncio.wait((leading, signalled), return_when=asyncio.FIRST_COMPLETED)
@@ -108,33 +108,13 @@ async def _lead(shards: Shards, config: Config) -> None:
         await asyncio.gather(leading, signalled, return_exceptions=True)
 
 
-def _cancel_on_signals() -> None:
-    """Let SIGTERM and SIGINT cancel this task, until kopf handles them."""
-    task = asyncio.current_task()
-    assert task is not None
-    for number in (signal.SIGTERM, signal.SIGINT):
-        asyncio.get_running_loop().add_signal_handler(number, task.cancel)
+async def _run_until_signalled(
+    *, finish: Callable[[], Awaitable[None]], identity: str, namespace: str | None
+) -> None:
+    """Wait for SIGTERM or SIGINT by kopf, run `finish`, and return.
 
-
-def _configure_logging(config: Config) -> None:
-    logging.captureWarnings(True)
-    line = "%(asctime)s %(levelname)-7s %(name)s: %(message)s"
-    handler = json_log_handler() if config.log_format == "json" else log_handler(line)
-    logging.basicConfig(level=logging.INFO, handlers=[handler])
-    logging.getLogger("kopf").setLevel(logging.WARNING)
-
-
-if __name__ == "__main__":
-    main()
-
-
-Activity = Callable[[], Awaitable[None]]
-
-
-async def run_until_signalled(*, finish: Activity, identity: str, namespace: str | None) -> None:
-    """Wait for SIGTERM or SIGINT, run `finish`, and return.
-
-    If this function is cancelled, `finish` may not run.
+    kopf watches nothing here (docs/architecture.md says why). If this function is cancelled,
+    `finish` may not run.
     """
     await kopf.operator(
         registry=_registry(finish),
@@ -156,7 +136,7 @@ def _settings() -> kopf.OperatorSettings:
     return chosen
 
 
-def _registry(finish: Activity) -> kopf.OperatorRegistry:
+def _registry(finish: Callable[[], Awaitable[None]]) -> kopf.OperatorRegistry:
     created = kopf.OperatorRegistry()
     kopf.on.login(registry=created)(_login)
 
@@ -173,3 +153,23 @@ def _login(**kwargs: Any) -> kopf.ConnectionInfo | None:
     if "KUBECONFIG" in os.environ or "KUBERNETES_SERVICE_HOST" not in os.environ:
         return kopf.login_with_kubeconfig(**kwargs)
     return kopf.login_with_service_account(**kwargs)
+
+
+def _cancel_on_signals() -> None:
+    """Let SIGTERM and SIGINT cancel this task, until kopf handles them."""
+    task = asyncio.current_task()
+    assert task is not None
+    for number in (signal.SIGTERM, signal.SIGINT):
+        asyncio.get_running_loop().add_signal_handler(number, task.cancel)
+
+
+def _configure_logging(config: Config) -> None:
+    logging.captureWarnings(True)
+    line = "%(asctime)s %(levelname)-7s %(name)s: %(message)s"
+    handler = json_log_handler() if config.log_format == "json" else log_handler(line)
+    logging.basicConfig(level=logging.INFO, handlers=[handler])
+    logging.getLogger("kopf").setLevel(logging.WARNING)
+
+
+if __name__ == "__main__":
+    main()
