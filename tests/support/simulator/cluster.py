@@ -280,8 +280,8 @@ class Cluster:
                 "PartiallySucceeded",
                 "Cancelled",
             ), plan
-        for scaler in (*self.kube.all(SCALE_INS), *self.kube.all(SCALE_OUTS)):
-            assert scaler["status"]["phase"] in ("ScaleSucceeded", "ScaleFailed"), scaler
+        for request in (*self.kube.all(SCALE_INS), *self.kube.all(SCALE_OUTS)):
+            assert request["status"]["phase"] in ("ScaleSucceeded", "ScaleFailed"), request
         assert job.status.current_plan is None
 
 
