@@ -11,8 +11,8 @@ import asyncio
 import contextlib
 import sys
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
-from contextlib import asynccontextmanager, contextmanager
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -40,18 +40,6 @@ from bench.pod_counter import PodCounter, count_pods
 REPOSITORY = Path(__file__).parents[1]
 _OPERATOR = Path(sys.executable).with_name("elasticjob-operator")
 _TIMEOUT_SECONDS = 120.0
-
-
-@dataclass(frozen=True)
-class Operator:
-    """The operator's process."""
-
-    process: psutil.Process
-
-    def cpu_seconds(self) -> float:
-        """CPU time it has used since its start."""
-        used = self.process.cpu_times()
-        return float(used.user + used.system)
 
 
 @dataclass(frozen=True)
@@ -92,7 +80,7 @@ class BenchCluster:
             yield watch
 
     @asynccontextmanager
-    async def operator(self, *namespaces: str) -> AsyncIterator[Operator]:
+    async def operator(self, *namespaces: str) -> AsyncIterator[None]:
         """Run the operator; when the block begins it leads and is idle.
 
         It can watch only one namespace or all, so for several namespaces it watches all.
@@ -104,7 +92,7 @@ class BenchCluster:
         command += ["--master-image", "master:1"]
         async with _process(command, log) as process:
             await _wait_until_idle(process)
-            yield Operator(process)
+            yield
 
     @asynccontextmanager
     async def kubelet(self, namespace: str) -> AsyncIterator[None]:
@@ -147,34 +135,25 @@ class BenchCluster:
         await until("the jobs and pods of a namespace are gone", is_empty)
 
 
-@contextmanager
-def _temporary_cluster(*, node: bool) -> Iterator[clusters.Cluster]:
-    """Start a control plane in a temporary directory and remove both at the end."""
-    with (
-        TemporaryDirectory(prefix="elasticjob-bench-") as directory,
-        clusters.up(Path(directory) / "cluster", control_plane_only=not node) as cluster,
-    ):
-        yield cluster
-
-
-@asynccontextmanager
-async def prepare(cluster: clusters.Cluster) -> AsyncIterator[BenchCluster]:
-    """Prepare a control plane for measurements."""
-    await apply_crds(cluster.kubeconfig, REPOSITORY / "crds")
-    await apply_policies(cluster.kubeconfig, REPOSITORY / "policies")
-    async with connect(user_agent="elasticjob-bench", kubeconfig=cluster.kubeconfig) as kube:
-        yield BenchCluster(cluster, kube, cluster.state / "logs")
-
-
 def on_cluster(
     measure: Callable[[BenchCluster], Awaitable[Result]], *, node: bool = False
 ) -> Callable[[], Awaitable[Result]]:
-    """Return a measurement that starts the control plane it needs, or also a node."""
+    """Return a measurement that starts the control plane it needs, or also a node.
+
+    Both are removed at its end.
+    """
 
     async def measured() -> Result:
-        with _temporary_cluster(node=node) as cluster:
-            async with prepare(cluster) as bench:
-                return await measure(bench)
+        with (
+            TemporaryDirectory(prefix="elasticjob-bench-") as directory,
+            clusters.up(Path(directory) / "cluster", control_plane_only=not node) as cluster,
+        ):
+            await apply_crds(cluster.kubeconfig, REPOSITORY / "crds")
+            await apply_policies(cluster.kubeconfig, REPOSITORY / "policies")
+            async with connect(
+                user_agent="elasticjob-bench", kubeconfig=cluster.kubeconfig
+            ) as kube:
+                return await measure(BenchCluster(cluster, kube, cluster.state / "logs"))
 
     return measured
 

@@ -48,8 +48,7 @@ async def writes_per_worker(bench: BenchCluster) -> Result:
         writes = _since(before, await _counts(bench.kube))
         await _check_all_ready(bench.kube, namespace)
     mine = writes.get(("elasticjobs", "", "POST"), 0)  # the job itself
-    value = (sum(writes.values()) - mine) / _WORKERS
-    return Result(value=value, unit="writes per worker", limit=1, ratio=1 / value, n=1)
+    return Result([(sum(writes.values()) - mine) / _WORKERS], [1], "writes per worker")
 
 
 async def writes_at_rest(bench: BenchCluster) -> Result:
@@ -67,12 +66,10 @@ async def writes_at_rest(bench: BenchCluster) -> Result:
         before = await _counts(bench.kube)
         await asyncio.sleep(_REST_SECONDS)
         writes = _since(before, await _counts(bench.kube))
-    value = sum(writes.values())
     for (resource, subresource, verb), number in writes.items():
         sys.stderr.write(f"written at rest: {number} x {verb} {resource} {subresource}\n")
-    return Result(
-        value=value, unit=f"writes in {_REST_SECONDS} s", limit=0, ratio=1 if value == 0 else 0, n=1
-    )
+    value = sum(writes.values())
+    return Result([value], [0], f"writes in {_REST_SECONDS} s", ratio=0 if value else 1)
 
 
 async def _wait_until_quiet(kube: Kube) -> None:

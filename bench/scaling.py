@@ -4,16 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import time
-from dataclasses import replace
-from statistics import median
 
 from elasticjob_api import names
+from elasticjob_api.meta import Json
 from elasticjob_kube.resources import ELASTIC_JOBS, PODS, SCALE_PLANS
-from elasticjob_kube.session import Json
 
 from bench import jobs
 from bench.bench_cluster import BenchCluster, wait_for_phase
-from bench.figure import Result, compared
+from bench.figure import Result
 from bench.pod_creation import bare_pods, raw_seconds
 from bench.raw_requests import Request, create_all, send_all
 
@@ -56,7 +54,7 @@ async def relaunch_30(bench: BenchCluster) -> Result:
             began = time.perf_counter()
             await _delete(bench, namespace, [f"job-worker-{index}" for index in range(lost)])
             ours.append(await pods.wait_for(3 * lost) - began)
-    return replace(compared(ours, raw, "s"), same_requests=median(same))
+    return Result(ours, raw, "s", same_requests=same)
 
 
 async def _raw_deletion_seconds(bench: BenchCluster, number: int) -> float:
@@ -102,7 +100,7 @@ async def _scaleplan(bench: BenchCluster, workers: int, *, rounds: int) -> Resul
             job = await bench.kube.get(ELASTIC_JOBS, namespace, "job")
             plan = await bench.kube.get(SCALE_PLANS, namespace, "more")
         same.append(await _seconds_of_same_requests(bench, job["status"], plan["status"], workers))
-    return replace(compared(ours, raw, "s"), same_requests=median(same))
+    return Result(ours, raw, "s", same_requests=same)
 
 
 async def _seconds_of_same_requests(

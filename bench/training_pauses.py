@@ -1,8 +1,8 @@
 """Figures about a change of a world: how long nobody trains, with real frameworks.
 
 A job of two pods is scaled to three and back, and one of its processes is killed, on an embedded
-cluster with a node. The training (paused_training.py) records what it does when; the parts of each
-pause are written to standard error.
+cluster with a node. It trains an example, and paused_training.py records what the example does
+when. The parts of each pause are written to standard error.
 """
 
 from __future__ import annotations
@@ -22,14 +22,17 @@ from tempfile import TemporaryDirectory
 
 import psutil
 from elasticjob_api import names
+from elasticjob_api.meta import Json
 from elasticjob_kube.resources import ELASTIC_JOBS
-from elasticjob_kube.session import Json
 
 from bench import jobs
 from bench.bench_cluster import REPOSITORY, BenchCluster, on_cluster, until
 from bench.figure import NotMeasured, Result
 
-_SCRIPT = REPOSITORY / "bench" / "paused_training.py"
+_RECORDED = str(REPOSITORY / "bench" / "paused_training.py")
+_EXAMPLES = REPOSITORY / "examples"
+_PYTORCH = (_RECORDED, str(_EXAMPLES / "frameworks" / "pytorch" / "train.py"))
+_MIRRORED = _EXAMPLES / "frameworks" / "tensorflow" / "mirrored" / "train.py"
 _SOURCES = ":".join(str(REPOSITORY / folder) for folder in ("library", "api", "shards"))
 _SYSTEM_PYTHON = os.environ.get("FRAMEWORK_PYTHON", "/usr/bin/python3")
 _ROUNDS = 3
@@ -38,7 +41,7 @@ _STEPS = 60
 _QUIET_SECONDS = 2.5
 """The time without CPU after which a process in standby has imported everything."""
 _FIND = "import importlib.util, sys; sys.exit(importlib.util.find_spec(sys.argv[1]) is None)"
-_PARTS = ("began", "imported", "joined", "restored", "step")
+_PARTS = ("began", "imported", "joined", "found", "step")
 KINDS = ("scale-out", "scale-in", "kill -9")
 
 
@@ -53,19 +56,19 @@ class Program:
     """`{folder}` stands for a folder of the job."""
 
 
-PYTORCH = Program("pytorch", "torch", (_SYSTEM_PYTHON, str(_SCRIPT), "pytorch"))
+PYTORCH = Program("pytorch", "torch", (_SYSTEM_PYTHON, *_PYTORCH))
 _TORCHRUN_LOGS = ("-r", "1", "-t", "1", "--log_dir", "{folder}")
 """Debian's torchrun of PyTorch 1.13, with Python 3.11, needs these options."""
 TORCHRUN = Program(
     "pytorch",
     "torch",
-    (_SYSTEM_PYTHON, "-m", "torch.distributed.run", *_TORCHRUN_LOGS, str(_SCRIPT), "pytorch"),
+    (_SYSTEM_PYTHON, "-m", "torch.distributed.run", *_TORCHRUN_LOGS, *_PYTORCH),
 )
-JAX = Program("jax", "jax", (sys.executable, str(_SCRIPT), "jax"))
+JAX = Program("jax", "jax", (sys.executable, _RECORDED, str(_EXAMPLES / "digits" / "train.py")))
 TENSORFLOW = Program(
     "tensorflow",
     "tensorflow",
-    (os.environ.get("FRAMEWORK_PYTHON", sys.executable), str(_SCRIPT), "tensorflow"),
+    (os.environ.get("FRAMEWORK_PYTHON", sys.executable), _RECORDED, str(_MIRRORED)),
 )
 """FRAMEWORK_PYTHON must have TensorFlow: `tools/tensorflow_env` prints one."""
 
@@ -99,10 +102,10 @@ def worlds(records: Path) -> dict[int, World]:
         world.pids[rank] = pid
         lines = [json.loads(line) for line in path.read_text().splitlines()]
         for part in _PARTS:
-            times = [at for event, at, _ in lines if event == part]
+            times = [at for event, at in lines if event == part]
             if times:
                 world.first.setdefault(part, []).append(times[0])
-        steps = [at for event, at, _ in lines if event == "step"]
+        steps = [at for event, at in lines if event == "step"]
         world.last_step = max([world.last_step, *steps])
         counts.setdefault(round_, []).append(len(steps))
     for round_, world in found.items():
@@ -253,9 +256,13 @@ async def start_job(
 
 
 def _manifest(program: Program, folder: str, agent: Json, replicas: int) -> Json:
+    import sklearn  # takes a second
+
     variables = {
+        "EPOCHS": "10000",  # more than are trained
         "RECORDS": f"{folder}/records",
-        "CHECKPOINTS": f"{folder}/checkpoints",
+        "CHECKPOINT_DIR": f"{folder}/checkpoints",
+        "DIGITS": str(Path(sklearn.__file__).with_name("datasets") / "data" / "digits.csv.gz"),
         "PYTHONPATH": _SOURCES,
         "GLOO_SOCKET_IFNAME": "lo",
     }
@@ -290,13 +297,10 @@ def pauses(program: Program) -> Callable[[], Awaitable[Result]]:
     """
 
     async def measured(bench: BenchCluster) -> Result:
-        longest = []
-        for standby in ("Auto", "None"):
-            changes = await _measure(bench, program, standby)
-            longest.append(_print(standby, changes))
-        with_standby, without = longest
-        ratio = without / with_standby
-        return Result(value=with_standby, unit="s", limit=without, ratio=ratio, n=_ROUNDS)
+        with_standby, without = [
+            _print(standby, await _measure(bench, program, standby)) for standby in ("Auto", "None")
+        ]
+        return Result([with_standby], [without], "s", n=_ROUNDS)
 
     async def checked() -> Result:
         await asyncio.to_thread(_check, program)

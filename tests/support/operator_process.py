@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from elasticjob_api import names
+from elasticjob_api.meta import Json
 from elasticjob_kube.errors import KubeError, NotFound
 from elasticjob_kube.resources import ELASTIC_JOBS, LEASES, PODS, Resource
 from elasticjob_kube.session import Kube
@@ -18,7 +19,6 @@ from elasticjob_kube.session import Kube
 from tests.support.wait import SECONDS, until
 from tests.support.warm_process import WarmProcess, start_warm
 
-Json = dict[str, Any]
 OPERATOR = "elasticjob-operator"
 
 

@@ -12,6 +12,7 @@ from types import MappingProxyType
 from elasticjob_api.elasticjob import ElasticJob, ReplicaSpec, ReplicaStatus
 from elasticjob_api.gpus import VISIBLE_DEVICES
 from elasticjob_api.indices import parse_indices, read_indices
+from elasticjob_api.pod_identity import MemberKey
 from elasticjob_api.quantity import parse_quantity
 from elasticjob_api.roles import kept_roles, notified_roles
 from elasticjob_api.scaleplan import ScalePlan
@@ -61,7 +62,7 @@ def desired(job: ElasticJob, role: str) -> int:
     return 0 if status is None or status.removed else status.desired
 
 
-def domains(job: ElasticJob) -> dict[tuple[str, int], str]:
+def domains(job: ElasticJob) -> dict[MemberKey, str]:
     """Return the known topology domains of members, by role and index."""
     if job.spec.topology_key is None:
         return {}

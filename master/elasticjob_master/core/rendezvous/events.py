@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from elasticjob_api.health import NodeCheck
+from elasticjob_api.pod_identity import MemberKey
 
 from elasticjob_master.core.progress import Report
 from elasticjob_master.core.rendezvous.members import Identity, Link, Member, Usage
@@ -155,7 +156,7 @@ class SettingsObserved:
     sizes: Mapping[str, RoleSize] | None
     rules: Rules
     timing: Timing
-    domains: Mapping[tuple[str, int], str] = field(default_factory=dict)
+    domains: Mapping[MemberKey, str] = field(default_factory=dict)
     node_check: NodeCheck = field(default_factory=NodeCheck)
 
 
@@ -178,7 +179,7 @@ class StandbyChanged:
     world that is formed for another reason includes them.
     """
 
-    places: frozenset[tuple[str, int]]
+    places: frozenset[MemberKey]
 
 
 # --- from the master
@@ -226,7 +227,7 @@ class StateRestored:
     world_failed: bool = False
     world_incomplete: bool = False
     standby: frozenset[tuple[str, int]] = frozenset()
-    unfit: Mapping[tuple[str, int], tuple[str, str]] = field(default_factory=dict)
+    unfit: Mapping[MemberKey, tuple[str, str]] = field(default_factory=dict)
     broken_nodes: tuple[str, ...] = ()
 
 
