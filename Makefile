@@ -5,7 +5,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: docs demo test unit integration e2e thorough simulate fuzz chaos mutations nightly bench lint generate check-generated lock clean \
+.PHONY: docs demo test unit integration e2e thorough simulate fuzz chaos mutations newest nightly bench lint generate check-generated lock clean \
 	install uninstall deploy undeploy release
 
 demo: $(READY)
@@ -58,9 +58,15 @@ chaos: $(READY)
 mutations: $(READY)
 	$(BIN)/python -m tests.mutations $(MUTATION)
 
-# What CI has no time for: every kind of random test in a large number, mutations, and every framework; some hours.
+# The whole of `make test` with the newest Python of this machine, in an environment of its own. CI takes the oldest one.
+newest:
+	$(MAKE) test VENV=.venv-newest PYTHON=$$(tools/find_python newest)
+
+# What CI has no time for: the newest Python, every kind of random test in a large number, mutations, and every framework;
+# some hours.
 SEED_OF_TODAY = $(shell date +%Y%j)
 nightly: $(READY)
+	$(MAKE) newest
 	$(MAKE) simulate
 	$(MAKE) fuzz SEED=$(SEED_OF_TODAY)
 	$(MAKE) mutations
@@ -161,4 +167,4 @@ $(READY): pyproject.toml locks/dev.txt
 	@touch $@
 
 clean:
-	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache
+	rm -rf $(VENV) .venv-newest .mypy_cache .ruff_cache .pytest_cache
