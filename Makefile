@@ -72,6 +72,8 @@ nightly: $(READY)
 	$(MAKE) mutations
 	$(MAKE) chaos SEED=$(SEED_OF_TODAY)
 	$(MAKE) chaos SEED=$(SEED_OF_TODAY) SHARDS=2
+	tools/kubeflow_env > /dev/null || [ $$? = 77 ]
+	$(BIN)/python -m pytest tests/unit/kube/test_kubeconfig.py tests/integration/test_client_beside_kubeflow.py --thorough -rs
 	tools/trackers_env > /dev/null || [ $$? = 77 ]
 	$(BIN)/python -m pytest tests/integration/test_agent_trackers.py -rs
 	ELASTICJOB_TEST_PROMETHEUS=1 $(BIN)/python -m pytest tests/integration/test_monitoring.py --thorough
