@@ -12,9 +12,10 @@ from typing import get_args
 import msgspec
 from elasticjob_api import names
 from elasticjob_api.frameworks import FRAMEWORKS
-from elasticjob_api.health import Health
+from elasticjob_api.health import Health, OnStall
 from elasticjob_api.json_log import LogFormat
 from elasticjob_api.limits import LISTED_MEMBERS
+from elasticjob_api.replica_spec import OnWorldChange
 
 from elasticjob_master.core.rendezvous.rules import RoleSize
 
@@ -252,12 +253,12 @@ def _parser() -> argparse.ArgumentParser:
         help="standalone: as spec.health.stragglerSeconds",
     )
     parser.add_argument(
-        "--on-stall", choices=["Report", "Restart"], help="standalone: as spec.health.onStall"
+        "--on-stall", choices=get_args(OnStall), help="standalone: as spec.health.onStall"
     )
     parser.add_argument(
         "--on-world-change",
         default="Restart",
-        choices=["Restart", "Keep", "Notify"],
+        choices=get_args(OnWorldChange),
         help="standalone: as onWorldChange of the workers",
     )
     parser.add_argument(
