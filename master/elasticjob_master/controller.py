@@ -70,13 +70,13 @@ _HOST_LISTS_SHARE = 0.02
 list of thousands is not made for each of them.
 """
 
-Notice = Literal["changed", "store_needed", "new_round", "plan_wanted", "decided"]
+Notice = Literal["changed", "store_needed", "new_round", "plan_wanted", "exit_held", "decided"]
 """The kinds of notices.
 
 "changed": something that must be stored has changed. "store_needed": a world or a host list waits
 for a write of the state. "new_round": the values and barriers of the last round are deleted.
-"plan_wanted": a ScalePlan is to be created. "decided": the controller has made a decision and sent
-its commands.
+"plan_wanted": a ScalePlan is to be created. "exit_held": an agent has to end. "decided": the
+controller has made a decision and sent its commands.
 """
 
 
@@ -88,10 +88,18 @@ class Controller:
         rendezvous: the members and their world; only `advance` changes it.
         master_starts: the number of masters that this job has had, with this one.
         heartbeats: the number that this master has received.
-        send_exit: sends the command that ends an agent; it may do so later.
     """
 
-    def __init__(self, *, framework: str, facts: JobFacts | None = None) -> None:
+    def __init__(
+        self, *, framework: str, facts: JobFacts | None = None, holds_exits: bool = False
+    ) -> None:
+        """Begin without members.
+
+        Args:
+            framework: of the job.
+            facts: the job, if it is known already.
+            holds_exits: the commands that end agents are held until a caller takes and sends them.
+        """
         self._framework_name = framework
         self.facts = facts or JobFacts()
         self.framework = self._framework()
@@ -110,7 +118,8 @@ class Controller:
         self._adopt_settings()
         self.streams = AgentStreams(self.intervals)
         self.stacks = StackRequests(self.streams.send, self.now)
-        self.send_exit: Callable[[Exit], None] = self.streams.send
+        self._holds_exits = holds_exits
+        self._held_exits: list[Exit] = []
         # A framework that defines roles trains on the workers only.
         self.hosts = PublishedHosts(names.ROLE_WORKER if self.framework.roles else None)
         self.master_starts = 1
@@ -445,10 +454,17 @@ class Controller:
                 continue
             if isinstance(command, MemberRemoved):
                 log.info("pod %s is no longer a member", command.uid)
-            if isinstance(command, Exit):
-                self.send_exit(command)
+            if isinstance(command, Exit) and self._holds_exits:
+                self._held_exits.append(command)
+                self._notify("exit_held")
             else:
                 self.streams.send(command)
+
+    def held_exits(self) -> list[Exit]:
+        """Return the held commands that end agents. The caller sends them."""
+        held = self._held_exits
+        self._held_exits = []
+        return held
 
     def _record(self, event: NewEvent | None) -> None:
         if event is not None:

@@ -63,7 +63,9 @@ async def serve(config: Config, stop: asyncio.Event) -> None:
     """
     async with AsyncExitStack() as stack:
         facts = JobFacts(sizes=config.sizes, health=config.health)
-        controller = Controller(framework=config.framework, facts=facts)
+        controller = Controller(
+            framework=config.framework, facts=facts, holds_exits=not config.standalone
+        )
         job = None
         store: Store = FileStore(config.state_file) if config.state_file else NoStore()
         if not config.standalone:

@@ -1,6 +1,6 @@
 """Writes `status.progress` of the ElasticJob: findings at once, the rest from time to time.
 
-An agent that has to end is sent this after a write. So the last step of a job is in its status
+The commands that end agents are sent after a write. So the last step of a job is in its status
 before the operator sees that its pods have ended.
 """
 
@@ -20,7 +20,6 @@ from elasticjob_master.cluster.progress_status import progress_status
 from elasticjob_master.config import Config
 from elasticjob_master.controller import Controller
 from elasticjob_master.core.history import PROCESS_RESTARTED
-from elasticjob_master.core.rendezvous.commands import Exit
 
 log = logging.getLogger(__name__)
 
@@ -39,17 +38,15 @@ class ProgressWriter:
         self._controller = controller
         self._last_written: dict[str, Any] = {}
         self._written_at = 0.0
-        self._exits: list[Exit] = []
         self._wake = asyncio.Event()
-        controller.send_exit = self._send_exit
+        controller.subscribe("exit_held", self._wake.set)
 
     async def run(self) -> None:
         """Write while the master runs."""
         last = None
         while True:
             self._wake.clear()
-            exits = self._exits
-            self._exits = []
+            exits = self._controller.held_exits()
             findings = self._findings()
             is_due = self._controller.now() - self._written_at >= PROGRESS_SECONDS
             if findings != last or is_due or exits:
@@ -62,11 +59,6 @@ class ProgressWriter:
             with suppress(TimeoutError):
                 async with asyncio.timeout(_CHECK_SECONDS):
                     await self._wake.wait()
-
-    def _send_exit(self, command: Exit) -> None:
-        """End an agent after the next write."""
-        self._exits.append(command)
-        self._wake.set()
 
     def _findings(self) -> dict[str, Any]:
         """Return the findings about the training, as arguments of `progress_status`."""

@@ -43,7 +43,8 @@ class Server:
 @pytest.mark.guarantee("last-step-is-shown")
 @pytest.mark.parametrize("fails", [False, True])
 async def test_an_agent_ends_after_its_last_step_is_written(*, fails: bool) -> None:
-    controller = Controller(framework="custom", facts=JobFacts(sizes={"worker": RoleSize(1, 1)}))
+    facts = JobFacts(sizes={"worker": RoleSize(1, 1)})
+    controller = Controller(framework="custom", facts=facts, holds_exits=True)
     sent: list[Command] = []
     server = Server(sent, fails=fails)
     writer = ProgressWriter(server, CONFIG, controller)  # type: ignore[arg-type]
