@@ -38,11 +38,11 @@ from elasticjob_master.core.rendezvous.events import (
     ProcessExited,
     ProcessRestarted,
     SettingsObserved,
-    StandbyChanged,
     StateRestored,
     StateShared,
     StateStored,
     StepsReported,
+    SuccessorsChanged,
     TrainingHung,
 )
 from elasticjob_master.core.rendezvous.members import Identity, Member, Usage
@@ -257,10 +257,10 @@ class Controller:
         self._decide_soon()
 
     def _observe_plans(self, observed: PlanFacts) -> None:
-        if observed.standby != self.rendezvous.standby:
-            places = ", ".join(f"{role} {index}" for role, index in sorted(observed.standby))
-            log.info("standing by: %s", places or "no member")
-        self._apply(StandbyChanged(observed.standby))
+        if observed.successors != self.rendezvous.successors:
+            places = ", ".join(f"{role} {index}" for role, index in sorted(observed.successors))
+            log.info("successors: %s", places or "no member")
+        self._apply(SuccessorsChanged(observed.successors))
         self._apply(DrainOrdered(observed.draining))
         self.scripts.set(observed.script)
         for plan in self.scaling.observe(self, observed):

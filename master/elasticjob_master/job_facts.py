@@ -46,14 +46,14 @@ class PlanFacts:
     """All plans of the job, and what the unfinished ones ask of the master now.
 
     Attributes:
-        standby: roles and indices of the members that replace others, while those still train.
+        successors: roles and indices of the members that replace others, while those still train.
         draining: the pods that have to leave, and the seconds they may take.
         script: what a member's agent has to run.
         scaling: how the auto-scaler may scale the job; None: it has no role to scale.
     """
 
     plans: tuple[ObservedPlan, ...] = ()
-    standby: frozenset[tuple[str, int]] = frozenset()
+    successors: frozenset[tuple[str, int]] = frozenset()
     draining: Mapping[str, float] = field(default_factory=dict)
     script: ScriptOrder | None = None
     scaling: JobScaling | None = None
@@ -70,7 +70,7 @@ class JobFacts:
         stop_seconds: how long a process may take to stop.
         gpus: of a member, by role.
         profile: the name of the profile that the job reads and writes, if any.
-        plans: None until all plans are known. Otherwise a member that stands by would count as one
+        plans: None until all plans are known. Otherwise a successor would count as a member
             that joins.
     """
 

@@ -38,7 +38,7 @@ def plan_facts(config: Config, job: ElasticJob, plans: Iterable[ScalePlan]) -> P
     unfinished = [each.plan for each in observed if each.unfinished]
     return PlanFacts(
         observed,
-        standby=job_spec.standing_by(unfinished),
+        successors=job_spec.successors(unfinished),
         draining=job_spec.draining(job, unfinished),
         script=job_spec.script_order(unfinished),
         scaling=scaling_spec.job_scaling(job, plan_unfinished=bool(unfinished)),

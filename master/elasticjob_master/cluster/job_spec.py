@@ -1,6 +1,6 @@
 """Reads from the ElasticJob and its unfinished plans how many members there are to be.
 
-Also which of them leave, and which stand by. Pure.
+Also which of them leave, and which are successors. Pure.
 """
 
 from __future__ import annotations
@@ -105,7 +105,7 @@ def draining(job: ElasticJob, unfinished: Iterable[ScalePlan]) -> dict[str, floa
     return pods
 
 
-def standing_by(unfinished: Iterable[ScalePlan]) -> frozenset[tuple[str, int]]:
+def successors(unfinished: Iterable[ScalePlan]) -> frozenset[tuple[str, int]]:
     """Return role and index of the members that replace others that still train."""
     moves = (move for plan in unfinished for move in plan.status.migrations)
     return frozenset((move.role, move.replacement) for move in moves if move.phase == "Starting")

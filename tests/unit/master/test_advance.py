@@ -20,9 +20,9 @@ from elasticjob_master.core.rendezvous.events import (
     ProcessExited,
     ProcessRestarted,
     ProcessStarted,
-    StandbyChanged,
     StateRestored,
     StateStored,
+    SuccessorsChanged,
 )
 from elasticjob_master.core.rendezvous.members import Identity, Member
 from elasticjob_master.core.rendezvous.rules import RoleSize, Rules, Timing
@@ -64,7 +64,7 @@ def test_only_the_rendezvous_changes_its_state_and_its_members() -> None:
         MemberLeaving("0.0"),
         NodeChecked("0.0", 1, 1.0),
         DrainOrdered({"j-worker-0.0": 5.0}),
-        StandbyChanged(frozenset({("worker", 0)})),
+        SuccessorsChanged(frozenset({("worker", 0)})),
         StateStored(1, 1000.0),
     ],
     ids=repr,

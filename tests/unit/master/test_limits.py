@@ -34,7 +34,7 @@ from elasticjob_master.persistence import snapshot, stored_state
 from elasticjob_master.persistence.config_map import ConfigMapStore
 from elasticjob_master.persistence.state_writer import StateWriter
 from elasticjob_master.persistence.store import NoStore, StoreFailed
-from elasticjob_master.persistence.stored_ledger import StoredLedger
+from elasticjob_master.persistence.stored_state import StoredLedger
 from elasticjob_master.server import grpc_server, http_server
 from elasticjob_master.server.services import discovery_service, job_service, remote_shell_service
 from elasticjob_shards import Dataset, dataset, ledgers

@@ -71,8 +71,8 @@ def advance(state: RendezvousState, now: float, event: events.Event | None = Non
             job_events.adopt_settings(state, event)
         case events.DrainOrdered():
             job_events.drain_pods(state, event, now)
-        case events.StandbyChanged():
-            state.standby = event.places
+        case events.SuccessorsChanged():
+            state.successors = event.places
             state.note_all()
         case events.TrainingHung():
             job_events.restart_training(state)

@@ -25,7 +25,7 @@ class Census:
         draining: those that were asked to leave.
         unchecked: those whose node check is not finished.
         fresh: those that have run no process and were not checked.
-        joined: when the available members outside the world have joined, without those on standby.
+        joined: when the available members outside the world have joined, without successors.
     """
 
     def __init__(self) -> None:
@@ -51,7 +51,7 @@ class Census:
             self._join_times = world_formation.join_times(self.joined.values())
         return self._join_times
 
-    def update(self, member: Member, *, in_world: bool, stands_by: bool) -> None:
+    def update(self, member: Member, *, in_world: bool, is_successor: bool) -> None:
         """Adopt the present facts of a member."""
         uid = member.uid
         stage = member.node_check.stage
@@ -69,7 +69,7 @@ class Census:
         _put(self.draining, uid, member.draining_since is not None)
         _put(self.unchecked, uid, stage in UNFINISHED_STAGES)
         _put(self.fresh, uid, stage == "none" and not ran)
-        if not available or in_world or stands_by:
+        if not available or in_world or is_successor:
             self._forget_join(uid)
         elif uid not in self.joined or self.joined[uid] != member.joined_at:
             self._forget_join(uid)

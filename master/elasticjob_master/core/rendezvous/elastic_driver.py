@@ -144,7 +144,7 @@ def _joiners(state: RendezvousState, now: float) -> list[Member]:
     holders_stay = any(m.process_round and m.joined_round and not m.leaving for m in state.members)
     if not holders_stay:
         return free
-    return [m for m in free if not state.stands_by(m)]
+    return [m for m in free if not state.is_successor(m)]
 
 
 def _is_starting(state: RendezvousState, member: Member) -> bool:

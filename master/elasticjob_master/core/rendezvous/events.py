@@ -171,7 +171,7 @@ class DrainOrdered:
 
 
 @dataclass(frozen=True)
-class StandbyChanged:
+class SuccessorsChanged:
     """The members of these roles and indices, and no others, wait for the end of others.
 
     They alone are no reason for a new world, so a migration costs one world change and not two. A
@@ -225,7 +225,7 @@ class StateRestored:
     finished: bool = False
     world_failed: bool = False
     world_incomplete: bool = False
-    standby: frozenset[tuple[str, int]] = frozenset()
+    successors: frozenset[tuple[str, int]] = frozenset()
     unfit: Mapping[tuple[str, int], tuple[str, str]] = field(default_factory=dict)
     broken_nodes: tuple[str, ...] = ()
 
@@ -245,7 +245,7 @@ Event = (
     | NodeChecked
     | SettingsObserved
     | DrainOrdered
-    | StandbyChanged
+    | SuccessorsChanged
     | TrainingHung
     | MasterStalled
     | StateShared

@@ -70,7 +70,7 @@ def restore(state: RendezvousState, event: StateRestored, now: float) -> None:
         state.finished_at = now
     state.world_failed = event.world_failed
     state.world_incomplete = event.world_incomplete
-    state.standby = event.standby
+    state.successors = event.successors
     state.unfit = dict(event.unfit)
     state.broken_nodes = list(event.broken_nodes)
     state.reconnect_deadline = now + state.timing.lost

@@ -47,7 +47,7 @@ class RendezvousState:
         unstored_rounds: the number of rounds that an earlier master may have begun and not stored.
             Their numbers are skipped.
         restored: the state of an earlier master is known. Otherwise it may be lost.
-        standby: roles and indices of members that wait for the end of the members they replace.
+        successors: roles and indices of members that wait for the end of the members they replace.
         shared_state: another master may claim the stored state. No unstored world is started.
         stored_round: the round of the latest stored world.
         stored_at: when the latest successful write of the state began.
@@ -84,7 +84,7 @@ class RendezvousState:
     world_incomplete: bool = False
     unstored_rounds: int = 0
     restored: bool = False
-    standby: frozenset[tuple[str, int]] = frozenset()
+    successors: frozenset[tuple[str, int]] = frozenset()
     shared_state: bool = False
     stored_round: int = 0
     stored_at: float = -math.inf
@@ -116,8 +116,8 @@ class RendezvousState:
             if member is None:
                 self._census.remove(uid)
             else:
-                stands_by = self.stands_by(member)
-                self._census.update(member, in_world=self.in_world(uid), stands_by=stands_by)
+                is_successor = self.is_successor(member)
+                self._census.update(member, in_world=self.in_world(uid), is_successor=is_successor)
         self.changes += 1
         self.commands_due |= self._changed
         self._changed.clear()
@@ -279,9 +279,9 @@ class RendezvousState:
         uids = (uid for uid in self.census.running if uid in self.world_uids)
         return (m for m in map(self.members.get, uids) if m is not None)
 
-    def stands_by(self, member: Member) -> bool:
+    def is_successor(self, member: Member) -> bool:
         """Return whether a member waits for the end of the one that it replaces."""
-        return (member.identity.role, member.identity.index) in self.standby
+        return (member.identity.role, member.identity.index) in self.successors
 
     def awaits_reconnections(self, now: float) -> bool:
         """Return whether this master has restarted and does not know yet which processes run."""
