@@ -157,14 +157,7 @@ class Progress:
 
     def stored(self) -> StoredProgress:
         """Return the progress to store."""
-        return StoredProgress(
-            round=self.round,
-            step=self.step,
-            total_steps=self.total_steps,
-            samples=self.samples,
-            metrics=dict(self.metrics),
-            reported_at=self.reported_at,
-        )
+        return msgspec.convert(self, StoredProgress, from_attributes=True)
 
     def restore(self, stored: StoredProgress) -> None:
         """Continue with the stored progress. The members' speeds are measured again."""

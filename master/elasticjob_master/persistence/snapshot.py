@@ -35,8 +35,10 @@ log = logging.getLogger(__name__)
 _MOST = 10_000_000
 """A bound on the numbers in a stored set, larger than any real set."""
 _IDENTITY = [field.name for field in fields(Identity)]
-_MEMBER = ("order", "process_round", "started", "joined_round", "last_round", "retry")
-_MEMBER += ("drain_seconds", "exiting", "succeeded", "step", "restarts")
+_MEMBER = (
+    *("order", "process_round", "started", "joined_round", "last_round", "retry"),
+    *("drain_seconds", "exiting", "succeeded", "step", "restarts"),
+)
 _DATASET = [field.name for field in fields(Dataset)]
 
 
@@ -184,11 +186,12 @@ def restore_member(stored: StoredMember, now: float) -> Member:
 
     A node check without a result begins again.
     """
-    node_check = NodeCheckState()
-    if stored.check in ("passed", "failed"):
-        node_check = NodeCheckState(
-            stored.check, seconds=stored.check_seconds, problem=stored.check_problem
-        )
+    node_check = NodeCheckState(seconds=stored.check_seconds, problem=stored.check_problem)
+    match stored.check:
+        case "passed" | "failed":
+            node_check.stage = stored.check
+        case _:
+            node_check = NodeCheckState()
     return Member(
         Identity(**_attributes(stored, _IDENTITY)),
         disconnected_since=now,
