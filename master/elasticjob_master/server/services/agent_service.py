@@ -42,7 +42,6 @@ from elasticjob_master.core.rendezvous.events import (
 from elasticjob_master.core.rendezvous.members import Link, Member
 from elasticjob_master.server import protobuf
 from elasticjob_master.server.callers import Callers
-from elasticjob_master.server.services import errors
 from elasticjob_master.server.services.agent_stream import (
     CONCURRENT_WRITES,
     AgentStream,
@@ -104,9 +103,8 @@ class AgentService:
 
     async def Register(self, request: pb.RegisterRequest, context: Any) -> pb.RegisterResponse:
         controller = self._controller
-        async with errors.abort_on_refusal(context):
-            roles = controller.rendezvous.sizes or controller.framework.roles
-            controller.register(protobuf.identity(request, roles))
+        roles = controller.rendezvous.sizes or controller.framework.roles
+        controller.register(protobuf.identity(request, roles))
         intervals = controller.intervals
         return pb.RegisterResponse(
             heartbeat_seconds=intervals.heartbeat,
@@ -120,19 +118,14 @@ class AgentService:
         return pb.GetImportsResponse(plan=self._imports.get(request.role, b""))
 
     async def GetWorldOfRound(self, request: pb.GetWorldOfRoundRequest, context: Any) -> bytes:
-        async with errors.abort_on_refusal(context):
-            # All members may ask at the same time: the turns bound the copies in memory.
-            await in_turn(self._answer_turns, context)
-            present = self._controller.rendezvous.round
-            if request.round > present:
-                raise NotReadyYet(
-                    f"round is {request.round}; this master knows of {present} so far"
-                )
-            if request.round < present:
-                raise NotCurrent(
-                    f"round is {request.round}; it is over, the present one is {present}"
-                )
-            return self._messages_of_world().answer
+        # All members may ask at the same time: the turns bound the copies in memory.
+        await in_turn(self._answer_turns, context)
+        present = self._controller.rendezvous.round
+        if request.round > present:
+            raise NotReadyYet(f"round is {request.round}; this master knows of {present} so far")
+        if request.round < present:
+            raise NotCurrent(f"round is {request.round}; it is over, the present one is {present}")
+        return self._messages_of_world().answer
 
     async def Connect(self, messages: AsyncIterator[pb.AgentMessage], context: Context) -> None:
         stream = AgentStream(context, self._turns)
@@ -143,8 +136,7 @@ class AgentService:
         def send(command: Command) -> None:
             stream.send(self._render(command, first.hello))
 
-        async with errors.abort_on_refusal(context):
-            member = self._welcome(first, send)
+        member = self._welcome(first, send)
         try:
             with self._callers.agent(context, member.uid):
                 await stream.serve(partial(self._take, member))
