@@ -81,7 +81,7 @@ class JobService:
     def _method(self, method: MethodDescriptor) -> Any:
         """Return the handler of one method."""
         read = GetMessageClass(method.input_type).FromString
-        write = Message.SerializeToString
+        write = GetMessageClass(method.output_type).SerializeToString
         name = method.name.removeprefix("Watch").removeprefix("Get")
         if method.name == "WatchHistory":
             return grpc.unary_stream_rpc_method_handler(self._watch_history, read, write)
