@@ -11,20 +11,20 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Literal
 
 from elasticjob_api import names
 from elasticjob_api.frameworks import FRAMEWORKS, Framework, framework_of
-from elasticjob_api.health import Health
+from elasticjob_api.step_report import StepReport
 from elasticjob_shards import LeasesOfRound, Ledgers
 
 from elasticjob_master.agent_streams import AgentStreams, Send
 from elasticjob_master.core import collectives
 from elasticjob_master.core.accounting import Accounting
-from elasticjob_master.core.history import PROCESS_RESTARTED, History
-from elasticjob_master.core.progress import Progress, Report
+from elasticjob_master.core.history import PROCESS_RESTARTED, History, NewEvent
+from elasticjob_master.core.progress import Progress
 from elasticjob_master.core.rendezvous.advance import advance
 from elasticjob_master.core.rendezvous.commands import Command, Exit, MemberRemoved, ReleaseLeases
 from elasticjob_master.core.rendezvous.events import (
@@ -55,7 +55,6 @@ from elasticjob_master.core.sync.key_value import KeyValueStore
 from elasticjob_master.decision_timer import DecisionTimer
 from elasticjob_master.job_facts import JobFacts, PlanFacts
 from elasticjob_master.monitors import accountant, history_recorder
-from elasticjob_master.monitors.findings import NewEvent
 from elasticjob_master.monitors.health import HealthMonitor
 from elasticjob_master.monitors.history_recorder import HistoryRecorder
 from elasticjob_master.published_hosts import PublishedHosts
@@ -205,7 +204,7 @@ class Controller:
         self.heartbeats += 1
         self._apply(HeartbeatReceived(uid, usage))
 
-    def step(self, member: Member, report: Report) -> None:
+    def step(self, member: Member, report: StepReport) -> None:
         """Handle a report of a member's training steps."""
         present = self.rendezvous.round
         problem = report.validation_error()
@@ -299,21 +298,6 @@ class Controller:
     def unfit_pods(self) -> dict[str, str]:
         """Return the pods whose nodes are not fit, and the problems of the nodes."""
         return dict(self.rendezvous.unfit.values())
-
-    @property
-    def health(self) -> Health:
-        """`spec.health` of the job."""
-        return self.facts.health
-
-    @property
-    def suspended(self) -> bool:
-        """Whether the user wants the job suspended."""
-        return self.facts.suspended
-
-    @property
-    def gpus(self) -> Mapping[str, int]:
-        """The GPUs of a member, by role."""
-        return self.facts.gpus
 
     @property
     def phase(self) -> Phase:

@@ -60,6 +60,18 @@ class Event(NamedTuple):
         return self.message if self.times == 1 else f"{self.message} ({self.times} times)"
 
 
+class NewEvent(NamedTuple):
+    """Something that has happened, to be recorded in the history. Only the controller does that.
+
+    Attributes:
+        reason: in CamelCase; docs/queries.md lists all of them.
+        message: for people.
+    """
+
+    reason: str
+    message: str
+
+
 class History:
     """The samples and events of a job.
 

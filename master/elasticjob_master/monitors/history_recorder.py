@@ -6,10 +6,9 @@ from collections.abc import Iterable, Iterator
 
 from elasticjob_api.scaleplan import FINISHED, ScalePlan
 
-from elasticjob_master.core.history import SAMPLE_SECONDS, History, Sample
+from elasticjob_master.core.history import SAMPLE_SECONDS, History, NewEvent, Sample
 from elasticjob_master.core.rendezvous.commands import Command, Exit, MemberRemoved, Stop
 from elasticjob_master.core.rendezvous.members import Member
-from elasticjob_master.monitors.findings import NewEvent
 from elasticjob_master.monitors.view import JobView
 
 

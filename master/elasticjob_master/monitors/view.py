@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Protocol
-
-from elasticjob_api.health import Health
 
 from elasticjob_master.core.history import History
 from elasticjob_master.core.progress import Progress
 from elasticjob_master.core.rendezvous.members import Members
 from elasticjob_master.core.rendezvous.state import RendezvousState
+from elasticjob_master.job_facts import JobFacts
 
 
 class JobView(Protocol):
@@ -33,13 +31,5 @@ class JobView(Protocol):
         """The recorded history."""
 
     @property
-    def health(self) -> Health:
-        """`spec.health` of the job."""
-
-    @property
-    def suspended(self) -> bool:
-        """True if the user wants the job suspended."""
-
-    @property
-    def gpus(self) -> Mapping[str, int]:
-        """The GPUs of a member, by role."""
+    def facts(self) -> JobFacts:
+        """The ElasticJob and its plans."""

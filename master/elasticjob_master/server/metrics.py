@@ -18,6 +18,7 @@ from prometheus_client.registry import Collector
 from elasticjob_master.controller import Controller
 from elasticjob_master.core.rendezvous.members import MemberState
 from elasticjob_master.persistence.state_writer import StateWriter
+from elasticjob_master.server import protobuf
 from elasticjob_master.server.answers import autoscaling
 from elasticjob_master.server.member_metrics import member_metrics
 
@@ -89,9 +90,8 @@ class Metrics(Collector):
         plans = GaugeMetricFamily(
             "elasticjob_plans", "The job's ScalePlans.", labels=["source", "phase"]
         )
-        for labels, number in Counter(
-            (p.source, p.phase) for p in controller.scaling.plan_summaries
-        ).items():
+        latest = map(protobuf.plan, controller.scaling.latest_plans)
+        for labels, number in Counter((plan.source, plan.phase) for plan in latest).items():
             plans.add_metric(labels, number)
         yield plans
         yield _counters(

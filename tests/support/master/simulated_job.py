@@ -20,10 +20,10 @@ from elasticjob_agent.lifecycle import State, decide
 from elasticjob_api.health import Health
 from elasticjob_api.limits import MASTER_FENCE_SECONDS
 from elasticjob_api.refusals import NotCurrent, NotReadyYet, UnknownName
+from elasticjob_api.step_report import StepReport
 from elasticjob_api.v1 import shards_pb2 as pb
 from elasticjob_master import control_loop
 from elasticjob_master.controller import Controller
-from elasticjob_master.core.progress import Report
 from elasticjob_master.core.rendezvous.commands import (
     Check,
     CloseStream,
@@ -407,7 +407,7 @@ class SimulatedProcess:
             job.trained.add(shard)
             job.spawn(job.report(shard, agent, self.round))
         self.step += 1
-        report = Report(self.round, self.step, samples=1, seconds=0.5, steps=1)
+        report = StepReport(self.round, self.step, samples=1, seconds=0.5, steps=1)
         agent.send(lambda controller, member: controller.step(member, report))
 
 

@@ -10,8 +10,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from elasticjob_api.health import NodeCheck
+from elasticjob_api.step_report import StepReport
 
-from elasticjob_master.core.progress import Report
 from elasticjob_master.core.rendezvous.members import Identity, Link, Member, Usage
 from elasticjob_master.core.rendezvous.rules import Phase, RoleSize, Rules, Timing
 
@@ -61,7 +61,7 @@ class StepsReported:
     """A member's process has finished training steps."""
 
     uid: str
-    report: Report
+    report: StepReport
 
 
 @dataclass(frozen=True)

@@ -11,6 +11,7 @@ from typing import Any
 import grpc
 from elasticjob_api.limits import LISTED_MEMBERS
 from elasticjob_api.refusals import BadRequest, NotCurrent, NotReadyYet, UnknownName
+from elasticjob_api.step_report import report_of
 from elasticjob_api.v1 import agent_pb2 as pb
 
 from elasticjob_master.agent_streams import Send
@@ -172,7 +173,7 @@ class AgentService:
             case "heartbeat":
                 controller.heartbeat(member.uid, protobuf.usage(message.heartbeat.usage))
             case "step":
-                controller.step(member, protobuf.report(message.step))
+                controller.step(member, report_of(message.step))
             case "started":
                 controller.handle(ProcessStarted(member.uid, message.started.round))
             case "exited":

@@ -50,7 +50,7 @@ def test_only_the_rendezvous_changes_its_state_and_its_members() -> None:
     others = [path for path in SOURCES.rglob("*.py") if OWN not in path.parents]
     assert len(others) > 50
     assert [found for path in others for found in assigned_attributes(path)] == []
-    assert list(assigned_attributes(OWN / "member_events.py")), "the search finds assignments"
+    assert list(assigned_attributes(OWN / "event_effects.py")), "the search finds assignments"
 
 
 @pytest.mark.parametrize(
