@@ -25,26 +25,9 @@ from elasticjob_master.core import collectives
 from elasticjob_master.core.accounting import Accounting
 from elasticjob_master.core.history import PROCESS_RESTARTED, History, NewEvent
 from elasticjob_master.core.progress import Progress
+from elasticjob_master.core.rendezvous import events
 from elasticjob_master.core.rendezvous.advance import advance
 from elasticjob_master.core.rendezvous.commands import Command, Exit, MemberRemoved, ReleaseLeases
-from elasticjob_master.core.rendezvous.events import (
-    DrainOrdered,
-    Event,
-    HeartbeatReceived,
-    MasterStalled,
-    MemberConnected,
-    MemberDisconnected,
-    MemberRegistered,
-    ProcessExited,
-    ProcessRestarted,
-    SettingsObserved,
-    StateRestored,
-    StateShared,
-    StateStored,
-    StepsReported,
-    SuccessorsChanged,
-    TrainingHung,
-)
 from elasticjob_master.core.rendezvous.members import Identity, Member, Usage
 from elasticjob_master.core.rendezvous.rules import Phase, Rules, Timing
 from elasticjob_master.core.rendezvous.state import RendezvousState
@@ -95,7 +78,7 @@ class Controller:
         """Begin without members.
 
         Args:
-            framework: of the job.
+            framework: the name of the job's framework.
             facts: the job, if it is known already.
             holds_exits: the commands that end agents are held until a caller takes and sends them.
         """
@@ -142,7 +125,7 @@ class Controller:
         """Make a pod a member. Raises `NotCurrent`."""
         self.members.check_registration(identity)
         known = self.members.get(identity.pod_uid) is not None
-        self.handle(MemberRegistered(identity))
+        self.handle(events.MemberRegistered(identity))
         if not known:
             pod = identity.pod_name
             log.info("registered %s at %s", pod, identity.address, extra={"member": pod})
@@ -150,13 +133,13 @@ class Controller:
 
     def connect(
         self,
-        event: MemberConnected,
+        event: events.MemberConnected,
         send: Send,
         leases: Sequence[LeasesOfRound] = (),
         *,
         complete: bool = False,
     ) -> Member | None:
-        """Accept a member's stream, in place of an older one; None: the pod is not registered.
+        """Accept a member's stream, in place of an older one. Return None for an unknown pod.
 
         If the leases are complete, the member holds no others.
         """
@@ -197,12 +180,12 @@ class Controller:
     def disconnect(self, uid: str, send: Send) -> None:
         """Handle the end of a stream, unless a newer one has replaced it."""
         if self.streams.close(uid, send):
-            self.handle(MemberDisconnected(uid))
+            self.handle(events.MemberDisconnected(uid))
 
     def heartbeat(self, uid: str, usage: Usage) -> None:
         """Handle a heartbeat of a member."""
         self.heartbeats += 1
-        self._apply(HeartbeatReceived(uid, usage))
+        self._apply(events.HeartbeatReceived(uid, usage))
 
     def step(self, member: Member, report: StepReport) -> None:
         """Handle a report of a member's training steps."""
@@ -219,12 +202,12 @@ class Controller:
             report = replace(report, round=present)
         wall = time.time()
         stepped = self.progress.add_report(member.uid, report, now=self.now(), wall=wall)
-        self._apply(StepsReported(member.uid, report))
+        self._apply(events.StepsReported(member.uid, report))
         if stepped and report.round == present:
             event = self.health_monitor.step_finished(report, process_round=present, wall=wall)
             self._record(event)
 
-    def exited(self, member: Member, event: ProcessExited) -> None:
+    def exited(self, member: Member, event: events.ProcessExited) -> None:
         """Handle the end of a member's training process."""
         crashed = event.exit_code and not event.requested
         if crashed and member.process_round == event.round:
@@ -235,11 +218,11 @@ class Controller:
 
     def restarted(self, member: Member, restarts: int, exit_code: int, message: str) -> None:
         """Handle that a member's agent restarts a crashed process in its pod."""
-        self._apply(ProcessRestarted(member.uid, restarts))
+        self._apply(events.ProcessRestarted(member.uid, restarts))
         text = f"{member.identity.pod_name}: restart {restarts}, after exit code {exit_code}"
         self.record_event(PROCESS_RESTARTED, f"{text}: {message}" if message else text)
 
-    def handle(self, event: Event) -> None:
+    def handle(self, event: events.Event) -> None:
         """Apply an event, and decide soon."""
         self._apply(event)
         self._decide_soon()
@@ -259,8 +242,8 @@ class Controller:
         if observed.successors != self.rendezvous.successors:
             places = ", ".join(f"{role} {index}" for role, index in sorted(observed.successors))
             log.info("successors: %s", places or "no member")
-        self._apply(SuccessorsChanged(observed.successors))
-        self._apply(DrainOrdered(observed.draining))
+        self._apply(events.SuccessorsChanged(observed.successors))
+        self._apply(events.DrainOrdered(observed.draining))
         self.scripts.set(observed.script)
         for plan in self.scaling.observe(self, observed):
             self._record(history_recorder.plan_changed(self.history, plan))
@@ -283,7 +266,7 @@ class Controller:
         )
         timing = Timing(stop=facts.stop_seconds, lost=float(facts.health.lost_seconds))
         node_check = facts.health.node_check
-        self._apply(SettingsObserved(facts.sizes, rules, timing, facts.domains, node_check))
+        self._apply(events.SettingsObserved(facts.sizes, rules, timing, facts.domains, node_check))
 
     def record_event(self, reason: str, message: str) -> None:
         """Record an event in the history. docs/queries.md lists the reasons."""
@@ -319,18 +302,18 @@ class Controller:
 
         Another master can claim the stored state.
         """
-        self._apply(StateShared())
+        self._apply(events.StateShared())
 
     def stored(self, process_round: int, host_version: int, began_at: float) -> None:
         """Handle a write of the state that has succeeded.
 
         It contains the world of this round and this version of the host list.
         """
-        self._apply(StateStored(process_round, began_at))
+        self._apply(events.StateStored(process_round, began_at))
         self.hosts.publish_latest(stored_version=host_version)
         self.decisions.request()
 
-    def restore(self, event: StateRestored, earlier_starts: int) -> None:
+    def restore(self, event: events.StateRestored, earlier_starts: int) -> None:
         """Continue after the earlier master of this number."""
         self._apply(event)
         self.master_starts = earlier_starts + 1
@@ -342,7 +325,7 @@ class Controller:
 
     def continue_after_pause(self, seconds: float) -> None:
         """Extend all deadlines: the master was suspended for some seconds and received nothing."""
-        self._apply(MasterStalled(seconds))
+        self._apply(events.MasterStalled(seconds))
 
     def tick_monitors(self, now: float) -> None:
         """Let the monitors read the state, and apply their findings."""
@@ -357,7 +340,7 @@ class Controller:
         for event in health.events:
             self._record(event)
         if health.restart:
-            self._apply(TrainingHung())
+            self._apply(events.TrainingHung())
         self._explain_stall(wanted=health.stacks)
         sample = self.history_recorder.tick(self, now, wall=wall)
         if sample is not None:
@@ -390,7 +373,7 @@ class Controller:
 
     # --- decisions
 
-    def _apply(self, event: Event) -> None:
+    def _apply(self, event: events.Event) -> None:
         """Apply an event, and execute the commands that follow at once."""
         self._execute(advance(self.rendezvous, self.now(), event))
 

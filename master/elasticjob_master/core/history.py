@@ -64,8 +64,8 @@ class NewEvent(NamedTuple):
     """Something that has happened, to be recorded in the history. Only the controller does that.
 
     Attributes:
-        reason: in CamelCase; docs/queries.md lists all of them.
-        message: for people.
+        reason: one word in CamelCase; docs/queries.md lists all of them.
+        message: a text for people.
     """
 
     reason: str
@@ -154,7 +154,7 @@ class History:
         return self._metrics.get(number, {})
 
     def series(self) -> dict[str, list[float | None]]:
-        """Return the values of each metric, one for each sample; None: the sample has none."""
+        """Return the values of each metric, one for each sample; None if the sample has none."""
         return {
             name: [self.metrics(each.number).get(name) for each in self._samples]
             for name in self._series

@@ -36,7 +36,7 @@ class MemberSpeed:
     So does an outlier in the second report: the first one contained the start-up.
 
     Attributes:
-        loss: the metric `loss` that it reported last; None: it has reported none.
+        loss: the metric `loss` that it reported last; None if it has reported none.
     """
 
     step: int
@@ -166,7 +166,7 @@ class Progress:
         self._speeds.pop(uid, None)
 
     def loss(self, uid: str) -> float | None:
-        """Return the loss that a member has reported last in this round; None: none is known."""
+        """Return the loss that a member has reported last in this round, if any."""
         speed = self._speeds.get(uid)
         return None if speed is None else speed.loss
 
@@ -183,7 +183,7 @@ class Progress:
         return _steps_per_second(self._reporting(now))
 
     def eta_seconds(self, now: float) -> float | None:
-        """Return the remaining seconds at the present rate; None: not known.
+        """Return the remaining seconds at the present rate; None if they are not known.
 
         A member's first report in a world does not count, because it contains the start-up.
         """

@@ -37,7 +37,7 @@ class HealthFindings:
     """New findings about the training's health.
 
     Attributes:
-        events: to be recorded.
+        events: what is to be recorded.
         restart: all training processes are to be restarted.
         stacks: the stacks of all training processes are wanted, for `explain_stall`.
     """
@@ -70,7 +70,7 @@ class HealthMonitor:
 
     @property
     def stalled_since(self) -> float | None:
-        """Since when the training is stalled, in seconds since the epoch; None: it is not."""
+        """Since when the training is stalled, in seconds since the epoch; None if it is not."""
         return self.stall.since
 
     def step_finished(

@@ -156,8 +156,8 @@ class EncodedState:
 
     Attributes:
         left_out: the names of the parts that were left out to make it small enough.
-        round: of the latest world that it contains.
-        host_version: of the host list that it contains.
+        round: the round of the latest world that it contains.
+        host_version: the version of the host list that it contains.
     """
 
     data: bytes
@@ -180,7 +180,7 @@ def encode(state: StoredState) -> bytes:
 def encode_within(state: StoredState, largest: int | None) -> EncodedState:
     """Encode the state in at most `largest` bytes, if necessary without the least important parts.
 
-    `largest` None: no limit.
+    There is no limit if `largest` is None.
 
     Raises:
         StateTooLarge: it does not fit even without these parts.

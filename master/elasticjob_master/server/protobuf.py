@@ -128,7 +128,7 @@ def stacks(message: agent.Stacks) -> dict[int, Stack]:
 
 
 def stack_list(source: Collection, wanted: Set[int]) -> job.StackList:
-    """Return the stacks of a collection in groups, of the wanted ranks; empty: of all."""
+    """Group equal stacks of these ranks, or of all ranks if none are given."""
     found = ((stack, tuple(r for r in of if r in wanted)) for stack, of in source.groups())
     groups = [group for group in found if group[1]] if wanted else source.groups()
     messages = [

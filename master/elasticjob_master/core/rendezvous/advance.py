@@ -34,7 +34,7 @@ def advance(state: RendezvousState, now: float, event: events.Event | None = Non
     Args:
         state: is changed.
         now: the time of any monotonic clock.
-        event: the event; None: a tick, time has passed.
+        event: the event; None for a tick, that is, if only time has passed.
 
     Returns:
         The commands that follow, in the order in which they are to be executed.

@@ -16,7 +16,7 @@ class Census:
     """The UIDs of members by the facts that decisions depend on.
 
     Attributes:
-        counted: by role, those that count for its size: available or succeeded.
+        counted: those that count for the size of each role: available or succeeded.
         available: those that can be part of a world.
         survivors: those of the present world that still exist.
         unconfirmed: survivors whose processes have yet to start.
@@ -46,7 +46,7 @@ class Census:
         return {role: len(uids) for role, uids in self.counted.items()}
 
     def join_times(self) -> tuple[float, float] | None:
-        """Return when the first and the last member in `joined` have joined; None: no time."""
+        """Return when the first and the last member in `joined` have joined, if that is known."""
         if self._join_times is None:
             self._join_times = world_formation.join_times(self.joined.values())
         return self._join_times

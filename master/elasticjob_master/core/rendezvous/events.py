@@ -31,7 +31,7 @@ class MemberConnected:
 
     Attributes:
         running_round: the round of the process that runs there; 0: none runs.
-        joined_round: of the latest world after its start in which that process has its place.
+        joined_round: the latest world after its start in which that process has its place.
         draining: the agent has been asked to end, as by SIGTERM.
     """
 
@@ -149,7 +149,7 @@ class SettingsObserved:
 
     Attributes:
         sizes: the roles' sizes.
-        domains: by role and index in which topology domain a member is, as far as that is known.
+        domains: the known topology domains of members, by role and index.
     """
 
     sizes: Mapping[str, RoleSize] | None

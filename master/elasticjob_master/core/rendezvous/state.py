@@ -18,6 +18,7 @@ MOST_LOST_ROUNDS = 1_000_000
 """The number of rounds that earlier masters may have given after the state was stored. It may be
 lost, or restored from a backup. No job has had more rounds.
 """
+_NO_SIZE = RoleSize(0, 0)
 
 
 @dataclass
@@ -28,9 +29,9 @@ class RendezvousState:
 
     Attributes:
         sizes: the roles' sizes; None until they are known.
-        domains: by role and index in which topology domain a member is, as far as that is known.
-        unfit: by role and index the pod whose node is not fit, and the problem. A pod there that
-            passes the check, or starts to train, clears it.
+        domains: the known topology domains of members, by role and index.
+        unfit: the pods whose nodes are not fit, with the problems, by role and index. A pod there
+            that passes the check, or starts to train, clears it.
         broken_nodes: the nodes on which a member has failed uncounted, as they were broken.
         round: the number of the present world, or of the last one; 0 before the first.
         world: the UIDs of the present world's members by rank, or those of the last world.
@@ -221,13 +222,12 @@ class RendezvousState:
 
     def continues(self, member: Member) -> bool:
         """Return whether a member's process continues from world to world, also if it leaves."""
-        size = (self.sizes or {}).get(member.identity.role)
-        return size is not None and (size.kept or size.notified) and not member.renewal
+        size = self._size(member)
+        return (size.kept or size.notified) and not member.renewal
 
     def is_kept(self, member: Member) -> bool:
         """Return whether a member's role is kept: its processes continue without notification."""
-        size = (self.sizes or {}).get(member.identity.role)
-        return size is not None and size.kept
+        return self._size(member).kept
 
     def barrier_uids(self) -> tuple[str, ...]:
         """Return the UIDs of the world's members that meet at barriers.
@@ -265,8 +265,10 @@ class RendezvousState:
 
     def is_notified(self, member: Member) -> bool:
         """Return whether a member's role is notified of each new world."""
-        size = (self.sizes or {}).get(member.identity.role)
-        return size is not None and size.notified
+        return self._size(member).notified
+
+    def _size(self, member: Member) -> RoleSize:
+        return (self.sizes or {}).get(member.identity.role, _NO_SIZE)
 
     def must_end_first(self) -> Iterator[Member]:
         """Return the connected members whose processes have to end before the next world."""
