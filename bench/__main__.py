@@ -73,18 +73,7 @@ FIGURES = (
     Figure("master_query_10000_p99_ms", master_load.query_10000, goal=100),
     Figure("master_step_report_us", master_load.step_report_us, goal=50),
     Figure("master_rss_mb", on_cluster(master_load.rss), goal=80),
-    Figure("autoscaler_end_ratio", autoscaling.end_ratio, goal=0.985, at_least=True),
-    Figure("autoscaler_ends_low", autoscaling.ends_low, goal=0.05),
-    Figure("autoscaler_first_hour", autoscaling.first_hour, goal=0.90, at_least=True),
-    Figure("autoscaler_four_hours", autoscaling.four_hours, goal=0.96, at_least=True),
-    Figure("autoscaler_too_many", autoscaling.too_many, goal=0.08),
-    Figure("autoscaler_utility", autoscaling.utility, goal=0.97, at_least=True),
-    Figure("autoscaler_excess", autoscaling.excess, goal=0.27),
-    Figure("autoscaler_harm", autoscaling.harm, goal=0.02),
-    Figure("autoscaler_throughput_ratio", autoscaling.throughput_ratio, goal=0.97, at_least=True),
-    Figure("autoscaler_deadline_met", autoscaling.deadline_met, goal=0.95, at_least=True),
-    Figure("autoscaler_deadline_members", autoscaling.deadline_members, goal=1.35),
-    Figure("autoscaler_cost_ratio", autoscaling.cost_ratio, goal=0.93, at_least=True),
+    *autoscaling.FIGURES,
 )
 RESULTS = REPOSITORY / "bench" / "results.jsonl"
 PAGE = REPOSITORY / "docs" / "performance.md"

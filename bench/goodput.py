@@ -13,7 +13,7 @@ import sys
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, replace
 
-from bench.figure import Result, compared
+from bench.figure import Result
 
 _NODES = 64
 _SIMULATED_SECONDS = 100 * 3600.0
@@ -119,6 +119,6 @@ def with_mtbf(hours: float) -> Callable[[], Awaitable[Result]]:
         }
         for name, values in runs.items():
             sys.stderr.write(f"{name:<24} {sorted(values)[_RUNS // 2]:.3f}\n")
-        return compared(runs["C: in the process"], runs["limit"], "", at_least=True)
+        return Result(runs["C: in the process"], runs["limit"], "")
 
     return measure

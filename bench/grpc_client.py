@@ -13,6 +13,8 @@ import struct
 from collections.abc import Callable
 from typing import cast
 
+from elasticjob_api.transports import abort
+
 _DATA = 0
 _HEADERS = 1
 _RESET = 3
@@ -129,7 +131,7 @@ class Connection(asyncio.Protocol):
     def close(self) -> None:
         """Close the connection without ending the calls."""
         if self._transport is not None:
-            self._transport.abort()
+            abort(self._transport)
 
     def data_received(self, data: bytes) -> None:
         """Read the frames that the server sends."""

@@ -15,8 +15,8 @@ from typing import Any, TypeVar
 import msgspec
 from elasticjob_api.elasticjob import ElasticJob
 from elasticjob_api.indices import format_indices
+from elasticjob_api.meta import Json
 from elasticjob_kube.resources import ELASTIC_JOBS, SCALE_PLANS
-from elasticjob_kube.session import Json
 from elasticjob_operator.core.decide import decide
 from elasticjob_operator.core.manifests.infrastructure import manifest_inputs
 from elasticjob_operator.core.manifests.pods import master_pod, member_pod

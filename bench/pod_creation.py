@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import time
-from dataclasses import replace
-from statistics import median
 
 import msgspec
 from elasticjob_api import names
 from elasticjob_api.elasticjob import ElasticJob
+from elasticjob_api.meta import Json
 from elasticjob_kube.resources import ELASTIC_JOBS, PODS, SECRETS, SERVICE_ACCOUNTS, SERVICES
-from elasticjob_kube.session import Json
 from elasticjob_operator.certificates import new_job_secrets
 from elasticjob_operator.core.decide import decide
 from elasticjob_operator.core.manifests import infrastructure
@@ -21,20 +19,19 @@ from elasticjob_operator.ensure_infrastructure import part_of
 
 from bench import jobs
 from bench.bench_cluster import BenchCluster
-from bench.figure import Result, compared
+from bench.figure import Result, in_turn, ratio_of
 from bench.raw_requests import Request, create_all, send_all
 
 
 async def create_ratio(bench: BenchCluster) -> Result:
     """Compare the creation of a job's 1,000 workers with bare creates of the same pods."""
     workers = 1000
-    raw = []
-    ours = []
-    for _ in range(3):
-        raw.append(workers / await raw_seconds(bench, workers))
-        ours.append(workers / await seconds_of_jobs(bench, 1, workers))
-    rates = compared(ours, raw, "operator's pods/s over bare creates/s", at_least=True)
-    return replace(rates, value=rates.ratio, least=None, most=None)
+    raw, ours = await in_turn(
+        3, lambda: raw_seconds(bench, workers), lambda: seconds_of_jobs(bench, 1, workers)
+    )
+    pods_per_second = [workers / seconds for seconds in ours]
+    bare = [workers / seconds for seconds in raw]
+    return ratio_of(pods_per_second, bare, "operator's pods/s over bare creates/s")
 
 
 async def masters_200(bench: BenchCluster) -> Result:
@@ -54,14 +51,13 @@ async def _many(bench: BenchCluster, number: int, workers: int, *, role: str) ->
     until these pods exist.
     """
     pods_each = 1 if role == names.ROLE_MASTER else workers
-    limits = []
-    ours = []
-    same = []
-    for _ in range(3):
-        limits.append(await _bare_seconds(bench, number, pods_each, role=role))
-        ours.append(await seconds_of_jobs(bench, number, workers, role=role))
-        same.append(await _seconds_of_same_requests(bench, number, workers, role=role))
-    return replace(compared(ours, limits, "s"), same_requests=median(same))
+    limits, ours, same = await in_turn(
+        3,
+        lambda: _bare_seconds(bench, number, pods_each, role=role),
+        lambda: seconds_of_jobs(bench, number, workers, role=role),
+        lambda: _seconds_of_same_requests(bench, number, workers, role=role),
+    )
+    return Result(ours, limits, "s", same_requests=same)
 
 
 async def seconds_of_jobs(

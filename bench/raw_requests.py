@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from typing import Any, cast
 
 import msgspec
-from elasticjob_kube.session import Json
+from elasticjob_api.meta import Json
 from elasticjob_localcluster.cluster import Cluster
 
 CONNECTIONS = 32

@@ -4,16 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import time
-from dataclasses import replace
-from statistics import median
 
 from elasticjob_api import names
+from elasticjob_api.meta import Json
 from elasticjob_kube.resources import ELASTIC_JOBS, PODS, SCALE_PLANS
-from elasticjob_kube.session import Json
 
 from bench import jobs
 from bench.bench_cluster import BenchCluster, wait_for_phase
-from bench.figure import Result, compared
+from bench.figure import Result
 from bench.pod_creation import bare_pods, raw_seconds
 from bench.raw_requests import Request, create_all, send_all
 
@@ -43,20 +41,12 @@ async def relaunch_30(bench: BenchCluster) -> Result:
         creates = await raw_seconds(bench, lost)
         raw.append(creates)
         same.append(creates + await _raw_deletion_seconds(bench, lost))
-        async with (
-            bench.namespace() as namespace,
-            bench.operator(namespace),
-            bench.kubelet(namespace),
-            bench.pods(namespace) as pods,
-        ):
-            await bench.kube.create(ELASTIC_JOBS, namespace, jobs.job("job", 2 * lost))
-            await pods.wait_for(2 * lost)
-            await wait_for_phase(bench.kube, namespace, ELASTIC_JOBS, "job", "Running")
+        async with bench.running_job(2 * lost) as (namespace, pods):
             await asyncio.sleep(2)  # until the last counts are written
             began = time.perf_counter()
             await _delete(bench, namespace, [f"job-worker-{index}" for index in range(lost)])
             ours.append(await pods.wait_for(3 * lost) - began)
-    return replace(compared(ours, raw, "s"), same_requests=median(same))
+    return Result(ours, raw, "s", same_requests=same)
 
 
 async def _raw_deletion_seconds(bench: BenchCluster, number: int) -> float:
@@ -102,7 +92,7 @@ async def _scaleplan(bench: BenchCluster, workers: int, *, rounds: int) -> Resul
             job = await bench.kube.get(ELASTIC_JOBS, namespace, "job")
             plan = await bench.kube.get(SCALE_PLANS, namespace, "more")
         same.append(await _seconds_of_same_requests(bench, job["status"], plan["status"], workers))
-    return replace(compared(ours, raw, "s"), same_requests=median(same))
+    return Result(ours, raw, "s", same_requests=same)
 
 
 async def _seconds_of_same_requests(

@@ -13,14 +13,16 @@ from functools import partial
 from pathlib import Path
 
 import pytest
+from elasticjob_api.meta import Json
 from elasticjob_kube.resources import CONFIG_MAPS, NAMESPACES, SERVICE_ACCOUNTS
-from elasticjob_kube.session import Json, Kube, connect
+from elasticjob_kube.session import Kube, connect
 from elasticjob_localcluster import cluster as clusters
 from elasticjob_localcluster.crds import apply_crds, apply_policies
 from hypothesis import HealthCheck, is_hypothesis_test, settings
 
 from tests.support.local_job import LocalJob
 from tests.support.loopback import loopback_network
+from tests.support.open_sessions import close, follow_sessions, open_sessions
 from tests.support.operator_process import exists
 from tests.support.wait import until
 
@@ -55,6 +57,7 @@ def pytest_configure(config: pytest.Config) -> None:
     config.option.thorough |= config.option.only_thorough
     if config.getoption("thorough"):
         settings.load_profile("thorough")
+    follow_sessions()
     gc.disable()
 
 
@@ -84,6 +87,20 @@ def _is_extended(item: pytest.Item) -> bool:
         or "thorough" in getattr(item, "fixturenames", ())
         or is_hypothesis_test(getattr(item, "function", None))
     )
+
+
+@pytest.fixture(autouse=True)
+def no_session_left_open() -> Iterator[None]:
+    """Fail a test that leaves an HTTP session open.
+
+    Otherwise the session's ResourceWarning fails the test that runs when it is collected.
+    """
+    before = open_sessions()
+    yield
+    left = open_sessions() - before
+    if left:
+        places = close(left)
+        pytest.fail(f"the test has left HTTP sessions open, made at\n{places}")
 
 
 @pytest.fixture(scope="session")

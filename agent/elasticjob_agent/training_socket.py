@@ -29,6 +29,7 @@ from typing import Any
 
 import grpc.aio
 from elasticjob_api.step_report import StepReport
+from elasticjob_api.transports import abort
 from elasticjob_api.v1 import agent_pb2
 
 from elasticjob_agent import training_messages, writable_directory
@@ -74,7 +75,7 @@ class _Connection:
 
     def send(self, message: dict[str, Any]) -> None:
         if self.writer.transport.get_write_buffer_size() > MAX_UNREAD_BYTES:
-            self.writer.transport.abort()  # the process does not read its answers
+            abort(self.writer.transport)  # the process does not read its answers
         if not self.writer.is_closing():
             self.writer.write(json.dumps(message, separators=(",", ":")).encode() + b"\n")
 

@@ -20,10 +20,10 @@ from typing import Any, Literal, TypeVar, overload
 
 import aiohttp
 import msgspec
+from elasticjob_api.meta import Json
 
 from elasticjob_kube.access import Access, find_access
 from elasticjob_kube.answers import (
-    Json,
     WatchEvent,
     answer_error,
     decode,
@@ -42,7 +42,7 @@ from elasticjob_kube.connection import (
 from elasticjob_kube.errors import TryLater
 from elasticjob_kube.resources import Resource
 
-__all__ = ["Json", "Kube", "WatchEvent", "connect"]
+__all__ = ["Kube", "WatchEvent", "connect"]
 T = TypeVar("T")
 PatchKind = Literal["json-patch", "merge-patch", "strategic-merge-patch"]
 

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 
 from elasticjob_api.elasticjob import ElasticJobStatus
 from elasticjob_api.health import Health
+from elasticjob_api.pod_identity import MemberKey
 from elasticjob_api.scaleplan import FINISHED, ScalePlan
 
 from elasticjob_master.core.autoscale.job_scaling import EndedPlan, JobScaling
@@ -53,7 +54,7 @@ class PlanFacts:
     """
 
     plans: tuple[ObservedPlan, ...] = ()
-    successors: frozenset[tuple[str, int]] = frozenset()
+    successors: frozenset[MemberKey] = frozenset()
     draining: Mapping[str, float] = field(default_factory=dict)
     script: ScriptOrder | None = None
     scaling: JobScaling | None = None
@@ -75,7 +76,7 @@ class JobFacts:
     """
 
     sizes: Mapping[str, RoleSize] | None = None
-    domains: Mapping[tuple[str, int], str] = field(default_factory=dict)
+    domains: Mapping[MemberKey, str] = field(default_factory=dict)
     all_ready: bool = False
     stop_seconds: float = Timing.stop
     health: Health = field(default_factory=Health)

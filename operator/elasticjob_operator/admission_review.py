@@ -9,12 +9,11 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping
-from typing import Any
 
 import msgspec
 from elasticjob_api import names
 from elasticjob_api.elasticjob import ElasticJob
-from elasticjob_api.meta import Object
+from elasticjob_api.meta import Json, Object
 from elasticjob_api.scaleplan import FINISHED, ScalePlan
 from elasticjob_api.scalers import ScaleIn
 from elasticjob_kube.errors import NotFound
@@ -42,7 +41,6 @@ from elasticjob_operator.core.scaling.request_status import FINISHED_PHASES
 from elasticjob_operator.pod_store import PodStore
 from elasticjob_operator.store import TYPES
 
-Json = dict[str, Any]
 _TABLE = "application/json;as=Table;g=meta.k8s.io;v=v1"
 _MOST_ROWS = 1000
 _MOST_CHECKED = 10

@@ -10,15 +10,17 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from itertools import groupby
+from typing import Any
 
 import msgspec
 from elasticjob_api.elasticjob import ElasticJob
+from elasticjob_api.meta import Json
 from elasticjob_kube.errors import AlreadyExists, Conflict, KubeError, NotFound, Refused
 from elasticjob_kube.resources import ELASTIC_JOBS, SCALE_INS, SCALE_OUTS, SCALE_PLANS, Resource
-from elasticjob_kube.session import Json, Kube
+from elasticjob_kube.session import Kube
 
 from elasticjob_operator.core.manifests.infrastructure import manifest_inputs
 from elasticjob_operator.core.model import actions as do
@@ -207,7 +209,7 @@ class Executor:
         else:
             self.store.update(target.resource, found)
 
-    async def _create_plan(self, job: ElasticJob, body: do.Json) -> None:
+    async def _create_plan(self, job: ElasticJob, body: Mapping[str, Any]) -> None:
         try:
             answer = await self.kube.create(SCALE_PLANS, job.metadata.namespace, body)
         except AlreadyExists:

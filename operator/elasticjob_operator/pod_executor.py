@@ -15,11 +15,12 @@ from typing import Any
 import msgspec
 from elasticjob_api import names
 from elasticjob_api.elasticjob import ElasticJob
+from elasticjob_api.meta import Json
 from elasticjob_kube.errors import AlreadyExists, Conflict, KubeError, NotFound, Refused, TryLater
 from elasticjob_kube.informer import Informer
 from elasticjob_kube.resources import PODS, VOLUME_CLAIMS
 from elasticjob_kube.retry import retry
-from elasticjob_kube.session import Json, Kube
+from elasticjob_kube.session import Kube
 
 from elasticjob_operator.core.manifests.claims import is_of_another_job
 from elasticjob_operator.core.model import actions as do

@@ -11,6 +11,7 @@ import pytest
 from elasticjob_api import names
 from elasticjob_api.elasticjob import ElasticJob, ElasticJobSpec
 from elasticjob_api.limits import MAX_ROLES
+from elasticjob_api.meta import Json
 from elasticjob_api.scaleplan import ScalePlan
 from elasticjob_kube.errors import Refused
 from elasticjob_kube.resources import ELASTIC_JOBS, SCALE_INS, SCALE_OUTS, SCALE_PLANS, Resource
@@ -18,7 +19,6 @@ from elasticjob_kube.session import Kube
 from elasticjob_localcluster.cluster import Cluster
 
 TEMPLATE = {"spec": {"containers": [{"name": "train", "image": "train:1", "command": ["train"]}]}}
-Json = dict[str, Any]
 
 CLAIM: Json = {
     "metadata": {"name": "data"},

@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 import pytest_asyncio
 from elasticjob_api import names
+from elasticjob_api.meta import Json
 from elasticjob_kube.errors import Refused
 from elasticjob_kube.resources import (
     CONFIG_MAPS,
@@ -36,7 +37,7 @@ from elasticjob_kube.session import Kube, connect
 from elasticjob_localcluster import cluster as clusters
 from elasticjob_localcluster.cluster import Cluster
 
-from tests.support.deploy_tools import DEPLOY, SYSTEM, Json, Tools, manifests
+from tests.support.deploy_tools import DEPLOY, SYSTEM, Tools, manifests
 from tests.support.fake_kubelet import kubelet
 from tests.support.operator_process import (
     OPERATOR,

@@ -10,6 +10,7 @@ from functools import partial
 from pathlib import Path
 
 import pytest
+from elasticjob_api.meta import Json
 from elasticjob_kube.errors import Refused
 from elasticjob_kube.resources import (
     ELASTIC_JOBS,
@@ -26,15 +27,7 @@ from elasticjob_localcluster.cluster import Cluster
 from tests.support import admission
 from tests.support.bad_input import CASES, FINISHED, RUNNING, SUSPENDED, Bad
 from tests.support.fake_kubelet import end, kubelet
-from tests.support.operator_process import (
-    OPERATOR,
-    Json,
-    create,
-    job,
-    manifest,
-    phase,
-    workers,
-)
+from tests.support.operator_process import OPERATOR, create, job, manifest, phase, workers
 from tests.support.wait import until
 
 DOCUMENT = Path(__file__).parents[2] / "docs" / "bad-input.md"

@@ -6,9 +6,10 @@ import asyncio
 
 import pytest
 from elasticjob_api import names
+from elasticjob_api.meta import Json
 from elasticjob_kube.errors import TryLater
 from elasticjob_kube.resources import CONFIG_MAPS, LEASES
-from elasticjob_kube.session import Json, Kube
+from elasticjob_kube.session import Kube
 from elasticjob_operator.core.sharding import Shares
 from elasticjob_operator.lease import LeaderElector, LeaseLost
 

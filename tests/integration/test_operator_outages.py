@@ -15,6 +15,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from elasticjob_api.meta import Json
 from elasticjob_kube.errors import AlreadyExists, TryLater
 from elasticjob_kube.informer import Informer
 from elasticjob_kube.resources import (
@@ -34,7 +35,6 @@ from elasticjob_operator.core.model.observed import Pod
 from tests.conftest import shared_cluster
 from tests.support.fake_kubelet import kubelet
 from tests.support.operator_process import (
-    Json,
     create,
     has_logged,
     job,

@@ -12,13 +12,13 @@ from pathlib import Path
 from typing import Any
 
 from elasticjob_api import names
+from elasticjob_api.meta import Json
 from elasticjob_kube.errors import KubeError, NotFound
 from elasticjob_kube.resources import ELASTIC_JOBS, LEASES, PODS, Resource
 from elasticjob_kube.session import Kube
 
 from tests.support.wait import SECONDS, until
 
-Json = dict[str, Any]
 OPERATOR = Path(sys.executable).with_name("elasticjob-operator")
 
 

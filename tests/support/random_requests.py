@@ -15,6 +15,7 @@ from typing import Any
 
 from elasticjob_api import names
 from elasticjob_api.indices import parse_indices
+from elasticjob_api.meta import Json
 from elasticjob_api.scaleplan import FINISHED
 from elasticjob_kube.errors import NotFound
 from elasticjob_kube.informer import Informer
@@ -30,7 +31,7 @@ from elasticjob_kube.session import Kube
 from elasticjob_operator.core.model.observed import Pod
 
 from tests.support.fake_kubelet import end
-from tests.support.operator_process import Json, create, job, phase
+from tests.support.operator_process import create, job, phase
 from tests.support.wait import until
 
 BEGIN = 8

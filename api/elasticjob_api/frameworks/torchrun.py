@@ -10,8 +10,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from types import MappingProxyType
 
-# The admission policy for torchrun (tools/torchrun_policy.py) uses these, too. Go reads them as
-# Python does.
 SHELLS = ("sh", "bash", "dash", "ash", "zsh")
 SHELL_OPTION = r"-[a-z]*c"
 BEFORE_CALL = r"(?:^|[\s;&|(/])"

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 import msgspec
+from elasticjob_api.meta import Json
 from elasticjob_api.times import parse_time
 from elasticjob_kube.errors import NotFound, Refused
 from elasticjob_kube.resources import SERVICE_ACCOUNTS
@@ -15,7 +16,7 @@ from elasticjob_kube.retry import retry
 from elasticjob_kube.session import Kube
 
 from elasticjob_localcluster.node.environment import ConfigError
-from elasticjob_localcluster.node.pod_model import Json, Pod
+from elasticjob_localcluster.node.pod_model import Pod
 
 KUBECONFIG = "kubeconfig"
 """The name of the file in the pod's directory."""

@@ -12,7 +12,7 @@ from types import MappingProxyType
 from elasticjob_api.elasticjob import ElasticJob, ReplicaSpec, ReplicaStatus
 from elasticjob_api.gpus import VISIBLE_DEVICES
 from elasticjob_api.indices import parse_indices, read_indices
-from elasticjob_api.pod_identity import member_of_name
+from elasticjob_api.pod_identity import MemberKey, member_of_name
 from elasticjob_api.quantity import parse_quantity
 from elasticjob_api.roles import kept_roles, notified_roles
 from elasticjob_api.scaleplan import ScalePlan
@@ -62,7 +62,7 @@ def desired(job: ElasticJob, role: str) -> int:
     return 0 if status is None or status.removed else status.desired
 
 
-def domains(job: ElasticJob) -> dict[tuple[str, int], str]:
+def domains(job: ElasticJob) -> dict[MemberKey, str]:
     """Return the known topology domains of members, by role and index."""
     if job.spec.topology_key is None:
         return {}
@@ -105,7 +105,7 @@ def draining(job: ElasticJob, unfinished: Iterable[ScalePlan]) -> dict[str, floa
     return pods
 
 
-def successors(unfinished: Iterable[ScalePlan]) -> frozenset[tuple[str, int]]:
+def successors(unfinished: Iterable[ScalePlan]) -> frozenset[MemberKey]:
     """Return role and index of the members that replace others that still train."""
     moves = (move for plan in unfinished for move in plan.status.migrations)
     return frozenset((move.role, move.replacement) for move in moves if move.phase == "Starting")

@@ -11,11 +11,9 @@ import itertools
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
 from tests.support.chaos.samples import ProcessLog
 
-Json = dict[str, Any]
 DISTURBING = ("kill-agent", "kill-training", "delete-worker")
 """The faults after which a member's process is a new one."""
 _PAUSE_SECONDS = 1.0

@@ -9,9 +9,9 @@ import re
 from dataclasses import dataclass
 from typing import Any
 
+from elasticjob_api.meta import Json
 from elasticjob_kube.resources import ELASTIC_JOBS, SCALE_INS, SCALE_OUTS, SCALE_PLANS, Resource
 
-Json = dict[str, Any]
 _HOLE = "@deep "
 _DEEP = re.compile(rf'"{_HOLE}(\d+)([{{\[])"')
 _TEXTS = (

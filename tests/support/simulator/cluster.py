@@ -15,6 +15,7 @@ import msgspec
 from elasticjob_api import names
 from elasticjob_api.elasticjob import MAX_RESTART_DELAY_SECONDS, ElasticJob
 from elasticjob_api.indices import parse_indices
+from elasticjob_api.meta import Json
 from elasticjob_api.times import parse_time
 from elasticjob_kube.informer import Informer
 from elasticjob_kube.resources import (
@@ -44,7 +45,6 @@ from elasticjob_operator.workload_executor import WorkloadExecutor
 
 from tests.support.simulator.fake_kube import Crash, FakeKube, copied
 
-Json = dict[str, Any]
 NAMESPACE = "ns"
 JOB = "job"
 CUSTOM = (ELASTIC_JOBS, SCALE_PLANS, SCALE_INS, SCALE_OUTS)

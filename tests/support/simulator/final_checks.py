@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import math
-from typing import Any
 
 from elasticjob_api import names
+from elasticjob_api.meta import Json
 from elasticjob_kube.resources import ELASTIC_JOBS, PODS, SCALE_INS, SCALE_OUTS, SCALE_PLANS
 
 from tests.support.simulator.fake_kube import FakeKube
@@ -23,8 +23,6 @@ from tests.support.simulator.raw_objects import (
     pod_index,
     pod_role,
 )
-
-Json = dict[str, Any]
 
 
 def check_final_state(kube: FakeKube, now: float) -> None:

@@ -10,6 +10,7 @@ from typing import Any
 
 import msgspec
 from elasticjob_api import names
+from elasticjob_api.meta import Json
 from elasticjob_kube.resources import (
     CONFIG_MAPS,
     ELASTIC_JOBS,
@@ -31,8 +32,6 @@ from tests.support.simulator.raw_objects import controller, is_terminating, owne
 from tests.support.simulator.recorded_history import RecordedHistory
 from tests.support.simulator.script_invariants import ScriptInvariants
 from tests.support.simulator.start_invariants import StartInvariants
-
-Json = dict[str, Any]
 
 
 class Invariants:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from elasticjob_api.meta import Json
 from elasticjob_kube.resources import ELASTIC_JOBS, SCALE_PLANS
 
 from tests.support.simulator.raw_objects import (
@@ -17,7 +18,6 @@ from tests.support.simulator.raw_objects import (
 )
 from tests.support.simulator.recorded_history import RecordedHistory
 
-Json = dict[str, Any]
 ACTIVE_PHASES = ("Draining", "Executing")
 
 

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
+from elasticjob_api.meta import Json
 from elasticjob_kube.resources import SCALE_PLANS
 
 from tests.support.simulator.raw_objects import requested_by
 from tests.support.simulator.recorded_history import MAX_STALE_SECONDS, RecordedHistory
-
-Json = dict[str, Any]
 
 
 class ScriptInvariants:

@@ -82,11 +82,11 @@ def test_a_group_is_broken_when_the_other_process_has_closed_a_connection(
 
 
 def test_neither_listening_sockets_nor_connections_to_the_own_store_are_shut_down() -> None:
-    connections = Connections(STORE_PORT)
     with (
-        socket.create_server(("127.0.0.1", pytorch.PORT)) as store,
+        socket.create_server(("127.0.0.1", 0)) as store,
         socket.create_connection(store.getsockname()) as process,
     ):
+        connections = Connections(store.getsockname()[1])
         accepted, _ = store.accept()
         with accepted:
             connections._own = {accepted.fileno(): "", store.fileno(): ""}

@@ -9,7 +9,7 @@ from pathlib import Path
 from zipfile import ZipFile
 
 import pytest
-from elasticjob_cli.dev_operator import check_source, own_definitions
+from elasticjob_cli.dev.operator import check_source, own_definitions
 
 from tests.conftest import REPOSITORY
 

@@ -9,15 +9,16 @@ import msgspec
 import pytest
 from elasticjob_api import names
 from elasticjob_api.elasticjob import ElasticJob
+from elasticjob_api.meta import Json
 from elasticjob_api.scaleplan import ScalePlan
 from elasticjob_operator import admission_review
 from elasticjob_operator.certificates import new_admission_secrets
 from elasticjob_operator.core.admission import Verdict, judge_job, judge_request
+from elasticjob_operator.core.manifests.validation import validation_error
 from elasticjob_operator.core.model.observed import Observed
 
 from tests.support.simulator.cluster import job_body
 
-Json = dict[str, Any]
 ALONE = "spec.replicaSpecs.worker.dependsOn: worker wait for each other"
 
 
@@ -45,6 +46,19 @@ def test_an_error_is_refused_where_it_comes_in_and_never_keeps_a_job_from_being_
 ) -> None:
     assert judge_job(after, before).refusal.startswith(refusal)
     assert bool(judge_job(after, before).refusal) == bool(refusal)
+
+
+@pytest.mark.guarantee("refusals-name-the-bound")
+def test_webhook_and_operator_refuse_options_of_torchrun_with_the_same_text() -> None:
+    refused = job(framework="pytorch")
+    container = refused.spec.replica_specs["worker"].template["spec"]["containers"][0]
+    container |= {"command": ["torchrun", "--nnodes=2", "train.py"]}
+    refusal = judge_job(refused, None).refusal
+    assert refusal.endswith(
+        "the agent sets '--nnodes=2' for torchrun in each world; remove it, and set replicas in "
+        "place of --nnodes"
+    )
+    assert refusal == validation_error(refused)
 
 
 def test_an_auto_scaler_that_has_no_choice_gets_a_warning() -> None:

@@ -8,12 +8,11 @@ import msgspec
 import pytest
 from elasticjob_api import names
 from elasticjob_api.elasticjob import ElasticJob
+from elasticjob_api.meta import Json
 from elasticjob_operator import config
 from elasticjob_operator.core.manifests.pods import member_pod
 from elasticjob_operator.core.manifests.validation import validation_error
 from elasticjob_operator.core.model.observed import Defaults
-
-Json = dict[str, Any]
 
 
 def job(spec: Json | None = None, *, agent: Json | None = None, **container: Any) -> ElasticJob:

@@ -8,12 +8,11 @@ from typing import Any
 import pytest
 from elasticjob_api import names
 from elasticjob_api.limits import MAX_ROLES
+from elasticjob_api.meta import Json
 from elasticjob_kube.resources import ELASTIC_JOBS, PODS, SCALE_INS, SCALE_OUTS, SCALE_PLANS
 
 from tests.support.job_cluster import end_training, new_cluster, pod_names, set_suspend, status_of
 from tests.support.simulator.cluster import JOB, Cluster
-
-Json = dict[str, Any]
 
 
 def role(replicas: int = 1, image: str = "store:1", **more: Any) -> Json:

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from elasticjob_api import names
 from elasticjob_api.elasticjob import RestartRule
+from elasticjob_api.meta import Json
 from elasticjob_api.times import parse_time
 from elasticjob_kube.errors import Refused, TryLater
 from elasticjob_kube.resources import CONFIG_MAPS
@@ -21,8 +22,6 @@ from elasticjob_operator.store import Store
 
 from tests.support.job_cluster import end_training, new_cluster, pod_names, reconcile_now, status_of
 from tests.support.simulator.fake_kube import FakeKube
-
-Json = dict[str, Any]
 
 
 @pytest.mark.parametrize(

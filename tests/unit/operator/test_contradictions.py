@@ -10,11 +10,11 @@ from typing import Any
 import msgspec
 import pytest
 from elasticjob_api.elasticjob import ElasticJob
+from elasticjob_api.meta import Json
 from elasticjob_api.reserved_variables import member_variable_names
 from elasticjob_operator.core.manifests.pods import agent_variables
 from elasticjob_operator.core.manifests.validation import validation_error
 
-Json = dict[str, Any]
 CONTAINERS = "spec.replicaSpecs.worker.template.spec.containers"
 
 

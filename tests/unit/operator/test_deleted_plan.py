@@ -6,7 +6,6 @@ In these tests the spec also has an edit that is refused.
 from __future__ import annotations
 
 import copy
-from typing import Any
 
 import pytest
 from elasticjob_kube.resources import ELASTIC_JOBS, SCALE_PLANS
@@ -14,7 +13,6 @@ from elasticjob_kube.resources import ELASTIC_JOBS, SCALE_PLANS
 from tests.support.simulator.cluster import JOB, Cluster
 from tests.support.simulator.nodes import Nodes, index_of
 
-Json = dict[str, Any]
 EDITS = {"chief": 2, "worker": 6}
 """Sizes that are refused: a framework has one chief, and six workers are above the job's resource
 limit.

@@ -11,6 +11,7 @@ from typing import Any
 import msgspec
 import pytest
 from elasticjob_api.elasticjob import ElasticJob
+from elasticjob_api.meta import Json
 from elasticjob_api.names import API_VERSION
 from elasticjob_api.scaleplan import ScalePlan
 from elasticjob_kube.resources import ELASTIC_JOBS, NODES, PODS, SCALE_OUTS, SCALE_PLANS
@@ -27,8 +28,6 @@ from elasticjob_operator.core.scaling.disruption import (
 from elasticjob_operator.store import Store
 
 from tests.support.simulator.cluster import JOB, NAMESPACE, Cluster, job_body
-
-Json = dict[str, Any]
 
 
 def node(

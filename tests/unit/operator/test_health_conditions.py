@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 from elasticjob_api.elasticjob import ElasticJobStatus, Progress
+from elasticjob_api.meta import Json
 from elasticjob_kube.resources import ELASTIC_JOBS, EVENTS, Resource
 from elasticjob_operator.core.health_conditions import CONDITION_TYPES, health_conditions
 from hypothesis import given
@@ -14,7 +15,6 @@ from hypothesis import strategies as st
 from tests.support.simulator.cluster import JOB, Cluster
 from tests.support.simulator.fake_kube import FakeKube
 
-Json = dict[str, Any]
 SINCE = "2026-01-01T12:00:00Z"
 
 

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 from elasticjob_api import names
+from elasticjob_api.meta import Json
 from elasticjob_kube.resources import ELASTIC_JOBS, PODS, SCALE_INS, SCALE_OUTS, SCALE_PLANS
 from elasticjob_operator.core.model.actions import CreatePlan
 from elasticjob_operator.core.scaling.plan_manifests import plan_for_scaler
@@ -17,8 +18,6 @@ from hypothesis import strategies as st
 
 from tests.support.job_cluster import set_suspend
 from tests.support.simulator.cluster import Cluster, pick
-
-Json = dict[str, Any]
 
 
 def status(cluster: Cluster, resource: Any, name: str) -> Json:

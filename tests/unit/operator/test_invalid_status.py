@@ -7,11 +7,10 @@ creates more pods than the spec allows.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
 import pytest
 from elasticjob_api.limits import MAX_COUNTER, MAX_MESSAGE_CHARACTERS
-from elasticjob_api.meta import Condition
+from elasticjob_api.meta import Condition, Json
 from elasticjob_kube.resources import ELASTIC_JOBS, SCALE_INS, SCALE_OUTS, SCALE_PLANS, Resource
 from elasticjob_operator.core.model import patches
 from msgspec.structs import replace
@@ -19,8 +18,6 @@ from msgspec.structs import replace
 from tests.support.simulator.cluster import JOB, Cluster
 from tests.support.simulator.fake_kube import copied
 from tests.support.simulator.watched_cluster import MOST, WatchedCluster
-
-Json = dict[str, Any]
 
 INVALID_ROLES: list[tuple[Json, str]] = [
     ({"indices": "0-99999"}, "worker.indices: '0-99999' is not a set"),

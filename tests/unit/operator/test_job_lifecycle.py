@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 from elasticjob_api import names
+from elasticjob_api.meta import Json
 from elasticjob_api.times import format_time, parse_time
 from elasticjob_kube.resources import (
     ELASTIC_JOBS,
@@ -26,7 +27,6 @@ from tests.support.job_cluster import (
 )
 from tests.support.simulator.cluster import JOB, NAMESPACE, Cluster
 
-Json = dict[str, Any]
 WITH_SIDECAR = {
     "spec": {
         "containers": [

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 from elasticjob_api import names
+from elasticjob_api.meta import Json
 from elasticjob_kube.errors import NotFound
 from elasticjob_kube.resources import (
     ELASTIC_JOBS,
@@ -38,8 +39,6 @@ from tests.support.job_cluster import (
 from tests.support.played_kueue import FLAVOR, PlayedKueue, queued_cluster
 from tests.support.simulator.cluster import DEFAULTS, JOB, NAMESPACE, Cluster, Operator
 from tests.support.wait import until
-
-Json = dict[str, Any]
 
 
 def uids(cluster: Cluster) -> set[str]:

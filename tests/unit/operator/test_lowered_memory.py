@@ -11,13 +11,13 @@ from typing import Any
 import pytest
 from elasticjob_api import names
 from elasticjob_api.elasticjob import ReplicaStatus
+from elasticjob_api.meta import Json
 from elasticjob_kube.resources import ELASTIC_JOBS, PODS, SCALE_PLANS
 
 from tests.support.job_cluster import end_training
 from tests.support.simulator.cluster import Cluster
 from tests.support.simulator.nodes import Nodes, Resizes
 
-Json = dict[str, Any]
 NO_RESTARTS: Json = {"restartLimit": 0}
 
 

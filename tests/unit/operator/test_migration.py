@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 from elasticjob_api import names
+from elasticjob_api.meta import Json
 from elasticjob_kube.resources import ELASTIC_JOBS, PODS, SCALE_OUTS, SCALE_PLANS
 from elasticjob_operator.core.manifests.placement import AvoidedNodes, avoiding
 from elasticjob_operator.core.scaling import resize
@@ -14,8 +15,6 @@ from tests.support.job_cluster import end_training, new_cluster, reconcile_now
 from tests.support.simulator import nodes as fake_nodes
 from tests.support.simulator.cluster import Cluster
 from tests.support.simulator.nodes import Nodes, Resizes, index_of, refuse_resizes
-
-Json = dict[str, Any]
 
 MORE_CPU = {"replicaResourceSpecs": {"worker": {"resource": {"cpu": "2"}}}}
 

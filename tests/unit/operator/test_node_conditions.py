@@ -5,8 +5,7 @@ A condition that passes in time must not cost anything.
 
 from __future__ import annotations
 
-from typing import Any
-
+from elasticjob_api.meta import Json
 from elasticjob_api.times import format_time
 from elasticjob_kube.resources import ELASTIC_JOBS, NODES, PODS
 from elasticjob_operator.core.manifests.placement import AvoidedNodes, avoiding
@@ -14,7 +13,6 @@ from elasticjob_operator.core.manifests.placement import AvoidedNodes, avoiding
 from tests.support.simulator.cluster import Cluster
 from tests.support.simulator.nodes import Nodes
 
-Json = dict[str, Any]
 WANTED = [{"type": "GPUUnhealthy", "seconds": 60}]
 KEY = "requiredDuringSchedulingIgnoredDuringExecution"
 

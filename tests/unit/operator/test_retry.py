@@ -8,6 +8,7 @@ import msgspec
 import pytest
 from elasticjob_api import names
 from elasticjob_api.elasticjob import ElasticJob, Retry
+from elasticjob_api.meta import Json
 from elasticjob_api.times import parse_time
 from elasticjob_kube.resources import ELASTIC_JOBS, SCALE_OUTS, SCALE_PLANS
 from elasticjob_operator.core.model.observed import Observed
@@ -23,8 +24,6 @@ from tests.support.job_cluster import (
     status_of,
 )
 from tests.support.simulator.cluster import JOB, Cluster, job_body
-
-Json = dict[str, Any]
 
 
 def cluster_with(retry: Json, **policy: Any) -> Cluster:

@@ -11,6 +11,7 @@ import pytest
 from elasticjob_api import names
 from elasticjob_api.elasticjob import ElasticJob
 from elasticjob_api.limits import MAX_ROLES
+from elasticjob_api.meta import Json
 from elasticjob_kube.resources import ELASTIC_JOBS, PODS, SCALE_PLANS
 from elasticjob_master.cluster.job_spec import sizes
 from elasticjob_operator.core.manifests.validation import validation_error
@@ -18,7 +19,6 @@ from elasticjob_operator.core.manifests.validation import validation_error
 from tests.support.job_cluster import end_training, new_cluster, pod_names, set_suspend, status_of
 from tests.support.simulator.cluster import JOB, Cluster
 
-Json = dict[str, Any]
 CONTAINER: Json = {
     "name": "etcd",
     "image": "etcd:3",

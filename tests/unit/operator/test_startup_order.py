@@ -7,12 +7,11 @@ from typing import Any
 import msgspec
 import pytest
 from elasticjob_api.elasticjob import ElasticJob
+from elasticjob_api.meta import Json
 from elasticjob_kube.resources import ELASTIC_JOBS, PODS
 from elasticjob_operator.core.manifests.validation import startup_order_error
 
 from tests.support.simulator.cluster import JOB, Cluster, job_body
-
-Json = dict[str, Any]
 
 
 def body(roles: dict[str, Json], **spec: Any) -> Json:

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from elasticjob_api import names
 from elasticjob_api.limits import LEAST_MASTER_FORCE_DELETE_SECONDS
+from elasticjob_api.meta import Json
 from elasticjob_api.times import format_time
 from elasticjob_kube.errors import Refused
 from elasticjob_kube.resources import PODS, SCALE_OUTS
@@ -17,8 +18,6 @@ from elasticjob_operator.work_queue import Retry
 
 from tests.support.job_cluster import end_training, new_cluster, pod_names, set_suspend
 from tests.support.simulator.cluster import DEFAULTS, JOB, NAMESPACE, Cluster
-
-Json = dict[str, Any]
 
 
 def make_stuck(cluster: Cluster, name: str, *, grace: int | None = None) -> None:

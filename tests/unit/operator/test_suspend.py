@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from elasticjob_api.meta import Json
 from elasticjob_api.times import parse_time
 from elasticjob_kube.resources import ELASTIC_JOBS, PODS, SCALE_INS, SCALE_OUTS, SCALE_PLANS
 
@@ -17,8 +18,6 @@ from tests.support.job_cluster import (
     status_of,
 )
 from tests.support.simulator.cluster import JOB, Cluster, Operator
-
-Json = dict[str, Any]
 
 
 def images_of(cluster: Cluster) -> list[str]:

@@ -12,6 +12,7 @@ from typing import Any
 import msgspec
 import pytest
 from elasticjob_api import names
+from elasticjob_api.meta import Json
 from elasticjob_api.pod_identity import MemberIdentity, member_of_name
 from elasticjob_kube.resources import ELASTIC_JOBS, PODS, SCALE_PLANS
 from elasticjob_operator.core.model.identity import JobIdentity
@@ -24,7 +25,6 @@ from tests.support.simulator.cluster import JOB, Operator
 from tests.support.simulator.fake_kube import copied
 from tests.support.simulator.watched_cluster import WatchedCluster
 
-Json = dict[str, Any]
 Edit = Callable[[Json], None]
 
 

@@ -10,8 +10,6 @@ from elasticjob_kube.resources import ELASTIC_JOBS, SCALE_OUTS, SCALE_PLANS
 from tests.support.job_cluster import new_cluster, pod_names, set_suspend, status_of
 from tests.support.simulator.cluster import JOB, Cluster
 
-Json = dict[str, Any]
-
 
 def without_replicas(*, least: int = 1) -> Cluster:
     return new_cluster(replicas=None, least=least, most=8)

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 from elasticjob_api import names
+from elasticjob_api.meta import Json
 from elasticjob_kube.errors import Refused
 from elasticjob_kube.resources import ELASTIC_JOBS, PODS, SCALE_INS, SCALE_OUTS, VOLUME_CLAIMS
 from elasticjob_operator import pod_executor
@@ -18,7 +19,6 @@ from elasticjob_operator.work_queue import Retry
 from tests.support.job_cluster import new_cluster
 from tests.support.simulator.cluster import JOB, NAMESPACE, Cluster
 
-Json = dict[str, Any]
 SPEC = {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "10Gi"}}}
 
 

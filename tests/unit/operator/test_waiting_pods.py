@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import pytest
+from elasticjob_api.meta import Json
 from elasticjob_kube.resources import ELASTIC_JOBS, PODS
 
 from tests.support.job_cluster import new_cluster, pod_names
@@ -18,7 +17,6 @@ NEEDLESS = [
     {"name": "e", "emptyDir": {}},
 ]
 ADVICE = "create what does not exist, or delete the job and submit it again"
-Json = dict[str, Any]
 
 pytestmark = pytest.mark.guarantee("pods-that-cannot-start")
 

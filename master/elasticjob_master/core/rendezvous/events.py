@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from elasticjob_api.health import NodeCheck
+from elasticjob_api.pod_identity import MemberKey
 from elasticjob_api.step_report import StepReport
 
 from elasticjob_master.core.rendezvous.members import Identity, Link, Member, Usage
@@ -155,7 +156,7 @@ class SettingsObserved:
     sizes: Mapping[str, RoleSize] | None
     rules: Rules
     timing: Timing
-    domains: Mapping[tuple[str, int], str] = field(default_factory=dict)
+    domains: Mapping[MemberKey, str] = field(default_factory=dict)
     node_check: NodeCheck = field(default_factory=NodeCheck)
 
 
@@ -178,7 +179,7 @@ class SuccessorsChanged:
     world that is formed for another reason includes them.
     """
 
-    places: frozenset[tuple[str, int]]
+    places: frozenset[MemberKey]
 
 
 # --- from the master
@@ -225,8 +226,8 @@ class StateRestored:
     finished: bool = False
     world_failed: bool = False
     world_incomplete: bool = False
-    successors: frozenset[tuple[str, int]] = frozenset()
-    unfit: Mapping[tuple[str, int], tuple[str, str]] = field(default_factory=dict)
+    successors: frozenset[MemberKey] = frozenset()
+    unfit: Mapping[MemberKey, tuple[str, str]] = field(default_factory=dict)
     broken_nodes: tuple[str, ...] = ()
 
 

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from elasticjob_api.frameworks import Peer
+from elasticjob_api.pod_identity import MemberKey
 from elasticjob_api.refusals import NotCurrent
 
 from elasticjob_master.core.step_times import StepTimes
@@ -237,7 +238,7 @@ class Members:
 
     def __init__(self) -> None:
         self._by_uid: dict[str, Member] = {}
-        self._by_role_and_index: dict[tuple[str, int], str] = {}
+        self._by_role_and_index: dict[MemberKey, str] = {}
         self._next_order = 1
         self.disconnected: set[str] = set()
         """UIDs of members without a stream that should reconnect: all that have not succeeded."""

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from elasticjob_api.health import NodeCheck
+from elasticjob_api.pod_identity import MemberKey
 
 from elasticjob_master.core.rendezvous import world_formation
 from elasticjob_master.core.rendezvous.census import Census
@@ -70,9 +71,9 @@ class RendezvousState:
     rules: Rules = field(default_factory=Rules)
     timing: Timing = field(default_factory=Timing)
     sizes: Mapping[str, RoleSize] | None = None
-    domains: Mapping[tuple[str, int], str] = field(default_factory=dict)
+    domains: Mapping[MemberKey, str] = field(default_factory=dict)
     node_check: NodeCheck = field(default_factory=NodeCheck)
-    unfit: dict[tuple[str, int], tuple[str, str]] = field(default_factory=dict)
+    unfit: dict[MemberKey, tuple[str, str]] = field(default_factory=dict)
     broken_nodes: list[str] = field(default_factory=list)
     round: int = 0
     phase: Phase = "waiting"
@@ -85,7 +86,7 @@ class RendezvousState:
     world_incomplete: bool = False
     unstored_rounds: int = 0
     restored: bool = False
-    successors: frozenset[tuple[str, int]] = frozenset()
+    successors: frozenset[MemberKey] = frozenset()
     shared_state: bool = False
     stored_round: int = 0
     stored_at: float = -math.inf

@@ -6,6 +6,8 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from types import MappingProxyType
 
+from elasticjob_api.pod_identity import MemberKey
+
 from elasticjob_master.core.rendezvous.members import Member
 from elasticjob_master.core.rendezvous.rules import RoleSize, Timing
 
@@ -13,7 +15,7 @@ from elasticjob_master.core.rendezvous.rules import RoleSize, Timing
 def rank_order(
     last_world: Sequence[str],
     members: Sequence[Member],
-    domains: Mapping[tuple[str, int], str] = MappingProxyType({}),
+    domains: Mapping[MemberKey, str] = MappingProxyType({}),
 ) -> tuple[str, ...]:
     """Return the UIDs of the next world's members by rank.
 
@@ -82,7 +84,7 @@ def count_by_role(members: Iterable[Member]) -> Mapping[str, int]:
     return Counter(member.identity.role for member in members)
 
 
-def _domain(member: Member, domains: Mapping[tuple[str, int], str]) -> str | None:
+def _domain(member: Member, domains: Mapping[MemberKey, str]) -> str | None:
     return domains.get((member.identity.role, member.identity.index))
 
 

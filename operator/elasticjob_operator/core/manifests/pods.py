@@ -9,6 +9,7 @@ from elasticjob_api import names
 from elasticjob_api.agent_environment import job_variables, member_variables
 from elasticjob_api.elasticjob import ElasticJob, ReplicaSpec
 from elasticjob_api.gpus import divided_devices, gpus_of, slots
+from elasticjob_api.meta import Json
 from elasticjob_api.pod_identity import MemberIdentity
 from elasticjob_api.quantity import parse_quantity
 
@@ -16,8 +17,6 @@ from elasticjob_operator.core.manifests import claims, gang, launcher
 from elasticjob_operator.core.manifests.process_variables import hidden_from_kubelet
 from elasticjob_operator.core.model.identity import identity_of, pod_labels
 from elasticjob_operator.core.model.observed import Defaults, owner_reference
-
-Json = dict[str, Any]
 
 _INSTALLED_AGENT = f"{names.AGENT_DIRECTORY}/agent"
 _AGENT_VOLUME_LIMIT = "256Mi"

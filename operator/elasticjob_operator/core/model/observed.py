@@ -14,6 +14,7 @@ from elasticjob_api.json_log import LogFormat
 from elasticjob_api.limits import MAX_COUNTER
 from elasticjob_api.meta import Object, ObjectMeta
 from elasticjob_api.ownership import is_of_kind
+from elasticjob_api.pod_identity import MemberKey
 from elasticjob_api.scaleplan import ScalePlan
 from elasticjob_api.scalers import ScaleIn, ScaleOut
 from msgspec import field
@@ -239,10 +240,6 @@ class NodeCondition(Object, frozen=True):
     type: str = ""
     status: str = ""
     last_transition_time: str | None = None
-
-
-MemberKey = tuple[str, int]
-"""Role and index of a member; the index of a master is -1."""
 
 
 _UID_CHARACTERS = 10

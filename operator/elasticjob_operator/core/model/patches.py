@@ -8,13 +8,12 @@ from typing import Any, Literal
 import msgspec
 from elasticjob_api.elasticjob import ElasticJob, ElasticJobStatus
 from elasticjob_api.limits import MAX_MESSAGE_CHARACTERS
+from elasticjob_api.meta import Json
 from elasticjob_api.scaleplan import ScalePlan, ScalePlanStatus
 from elasticjob_api.scalers import ScaleIn, ScaleOut, ScalerStatus
 
 from elasticjob_operator.core.model.actions import Action, Adopt, PatchJobStatus, PatchStatus
 from elasticjob_operator.core.model.observed import owner_reference
-
-Json = dict[str, Any]
 
 
 def difference(before: Mapping[str, Any], after: Mapping[str, Any]) -> Json:

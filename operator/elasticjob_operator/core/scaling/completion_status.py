@@ -7,6 +7,7 @@ from itertools import islice
 
 from elasticjob_api.elasticjob import ElasticJobStatus
 from elasticjob_api.indices import IndexSet, parse_indices
+from elasticjob_api.pod_identity import MemberKey
 from elasticjob_api.quantity import parse_quantity
 from elasticjob_api.scaleplan import PlanPhase, ScalePlan, ScalePlanStatus
 from elasticjob_api.times import format_time, parse_time
@@ -25,9 +26,7 @@ def ends_early(status: ScalePlanStatus) -> bool:
     return bool(status.message or migration.failed(status))
 
 
-def rollback_targets(
-    members: PlanMembership, not_ready: Sequence[progress_messages.MemberKey]
-) -> Indices:
+def rollback_targets(members: PlanMembership, not_ready: Sequence[MemberKey]) -> Indices:
     """Return the targets with a removed member in place of each new one that is not ready."""
     targets: Indices = {}
     for role, indices in members.targets.items():

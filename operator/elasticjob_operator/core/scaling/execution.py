@@ -17,6 +17,7 @@ from dataclasses import dataclass, field
 
 from elasticjob_api.elasticjob import ElasticJobStatus
 from elasticjob_api.indices import IndexSet
+from elasticjob_api.pod_identity import MemberKey
 from elasticjob_api.scaleplan import PlanPhase, ScalePlan, ScalePlanStatus
 from elasticjob_api.times import format_time, parse_time
 from msgspec.structs import replace
@@ -24,7 +25,7 @@ from msgspec.structs import replace
 from elasticjob_operator.core.manifests.placement import AvoidedNodes
 from elasticjob_operator.core.model import patches
 from elasticjob_operator.core.model.actions import Action
-from elasticjob_operator.core.model.observed import MemberKey, Observed, Pod
+from elasticjob_operator.core.model.observed import Observed, Pod
 from elasticjob_operator.core.model.plan import Indices, Quantities, ResolvedPlan
 from elasticjob_operator.core.scaling import (
     completion_status,

@@ -11,6 +11,7 @@ from collections import defaultdict
 from collections.abc import Collection
 
 from elasticjob_api.indices import IndexSet, parse_indices
+from elasticjob_api.pod_identity import MemberKey
 from elasticjob_api.scaleplan import Migration, MigrationPhase, ScalePlan, ScalePlanStatus
 from elasticjob_api.times import format_time, parse_time
 from msgspec.structs import replace
@@ -67,7 +68,7 @@ def failed_replacements(observed: Observed, plan: ScalePlan) -> Indices:
     return found
 
 
-def avoided_nodes(observed: Observed, plan: ScalePlan) -> dict[tuple[str, int], AvoidedNodes]:
+def avoided_nodes(observed: Observed, plan: ScalePlan) -> dict[MemberKey, AvoidedNodes]:
     """Return the nodes that each replacement avoids, by its role and index.
 
     It prefers other nodes than that of the old member's pod. If the plan is for a condition of
@@ -132,7 +133,7 @@ def begin_next(
     observed: Observed,
     plan: ScalePlan,
     members: PlanMembership,
-    member: tuple[str, int],
+    member: MemberKey,
     why: str,
     now: float,
 ) -> ScalePlanStatus:

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
 
 from elasticjob_api import names
 from elasticjob_api.elasticjob import ElasticJob, ElasticJobStatus
 from elasticjob_api.indices import IndexSet, parse_indices
 from elasticjob_api.limits import MAX_ROLES
+from elasticjob_api.meta import Json
 from elasticjob_api.scaleplan import PodToCreate, PodToRemove, RolePlan, ScalePlanSpec
 from elasticjob_api.scalers import ScaleIn, ScaleOut
 from msgspec import to_builtins
@@ -25,7 +25,6 @@ from elasticjob_operator.core.scaling.limits import check_bounds
 from elasticjob_operator.core.scaling.member_selection import dispensable_members, members_to_remove
 from elasticjob_operator.core.scaling.resolve import member_of
 
-Json = dict[str, Any]
 MAX_MEMBERS_PER_REQUEST = 1000
 """Members of a request at most: the bound of a ScalePlan's lists."""
 

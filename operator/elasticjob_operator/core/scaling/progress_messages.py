@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from elasticjob_api.indices import parse_indices
+from elasticjob_api.pod_identity import MemberKey
 
 from elasticjob_operator.core.members.failure_policy import describe, why_pending
 from elasticjob_operator.core.model.observed import Observed, Pod
@@ -12,9 +13,6 @@ from elasticjob_operator.core.model.plan import Indices
 
 _MAX_MEMBERS_NAMED = 10
 _MAX_REASONS = 3
-
-MemberKey = tuple[str, int]
-"""Role and index of a member."""
 
 
 def not_ready(observed: Observed, members: Indices) -> list[MemberKey]:

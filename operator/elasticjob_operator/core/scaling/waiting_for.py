@@ -8,12 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from elasticjob_api.pod_identity import MemberKey
 from elasticjob_api.scaleplan import MAX_WAITING_FOR_CHARACTERS, ScalePlan, ScalePlanStatus
 
 from elasticjob_operator.core.members.failure_policy import why_pending
 from elasticjob_operator.core.model.observed import Observed
 from elasticjob_operator.core.scaling import drain
-from elasticjob_operator.core.scaling.progress_messages import MemberKey
 
 _MAX_NAMED = 10
 

@@ -23,7 +23,7 @@ from elasticjob_kube.informer import Informer
 from elasticjob_kube.resources import ELASTIC_JOBS, PODS, SCALE_PLANS
 from elasticjob_kube.session import Kube
 
-from elasticjob_cli.demo.timeline import NotObserved, Timeline
+from elasticjob_cli.dev.timeline import NotObserved, Timeline
 
 T = TypeVar("T")
 

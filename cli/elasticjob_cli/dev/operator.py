@@ -28,8 +28,8 @@ _LEAD_SECONDS = 60.0
 
 def own_definitions() -> Path:
     """Return the folder with the definitions and policies of this package, or of its checkout."""
-    packaged = Path(__file__).parent / "definitions"
-    return packaged if packaged.is_dir() else Path(__file__).parents[2]
+    packaged = Path(__file__).parents[1] / "definitions"
+    return packaged if packaged.is_dir() else Path(__file__).parents[3]
 
 
 def check_source(source: Path, *needed: str) -> None:

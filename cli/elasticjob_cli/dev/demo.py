@@ -22,11 +22,11 @@ from elasticjob_localcluster.errors import LocalClusterError
 from elasticjob_localcluster.state_directory import state_dir
 from rich.console import Console
 
-from elasticjob_cli.demo.observer import JobObserver
-from elasticjob_cli.demo.scenario import DemoScenario
-from elasticjob_cli.demo.timeline import Kubectl, NotObserved, Timeline
-from elasticjob_cli.dev_cluster import StateOption, reported_errors
-from elasticjob_cli.dev_operator import OPERATOR, apply_definitions, check_source, start_operator
+from elasticjob_cli.dev.cluster import StateOption, reported_errors
+from elasticjob_cli.dev.observer import JobObserver
+from elasticjob_cli.dev.operator import OPERATOR, apply_definitions, check_source, start_operator
+from elasticjob_cli.dev.scenario import DemoScenario
+from elasticjob_cli.dev.timeline import Kubectl, NotObserved, Timeline
 
 NAMESPACE = "default"
 JOB = "digits"

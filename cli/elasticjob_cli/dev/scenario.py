@@ -13,8 +13,8 @@ from elasticjob_api.elasticjob import Progress
 from elasticjob_api.scaleplan import ScalePlan
 from elasticjob_api.v1 import job_pb2
 
-from elasticjob_cli.demo.observer import JobObserver
-from elasticjob_cli.demo.timeline import Kubectl, NotObserved, Timeline
+from elasticjob_cli.dev.observer import JobObserver
+from elasticjob_cli.dev.timeline import Kubectl, NotObserved, Timeline
 
 T = TypeVar("T")
 

@@ -25,9 +25,9 @@ from elasticjob_client.errors import (
 )
 from elasticjob_client.jobs import find_job
 
-from elasticjob_cli.echo import echo
-from elasticjob_cli.jobs.completion import complete_job, complete_role
-from elasticjob_cli.main import INTERRUPTED
+from elasticjob_cli.common.completion import complete_job, complete_role
+from elasticjob_cli.common.local_runs import hint
+from elasticjob_cli.common.streams import INTERRUPTED, echo
 
 T = TypeVar("T")
 Framework = StrEnum("Framework", {name: name for name in FRAMEWORKS})  # type: ignore[misc]
@@ -153,8 +153,6 @@ def reported(job: str = "") -> Iterator[None]:
     except ClientError as error:
         where = ""
         if job and isinstance(error, NoCluster | NoSuchObject):
-            from elasticjob_cli.run.lookup import hint  # most commands need no runs
-
             where = hint(job)
         echo(f"error: {error}{where}", err=True)
         raise typer.Exit(_exit_code(error)) from error

@@ -18,12 +18,19 @@ from elasticjob_kube.resources import Resource
 from rich.console import Console
 from rich.table import Table
 
-from elasticjob_cli.echo import echo
+from elasticjob_cli.common.streams import echo
 
 T = TypeVar("T")
 _PIPE_WIDTH = 200
 _WRITERS = "managedFields"
 """A list of the fields that each client wrote, which kubectl does not show either."""
+
+
+class DataFormat(StrEnum):
+    """The formats of what is no object of the API server."""
+
+    TABLE = "table"
+    JSON = "json"
 
 
 class Format(StrEnum):
@@ -44,6 +51,7 @@ class Output(StrEnum):
     NAME = "name"
 
 
+DataOutput = Annotated[DataFormat, typer.Option("--output", "-o", help="Format.")]
 PageFormat = Annotated[Format, typer.Option("--output", "-o", help="Format.")]
 TABLES = (Output.TABLE, Output.WIDE)
 

@@ -22,14 +22,14 @@ from elasticjob_localcluster.errors import LocalClusterError
 from elasticjob_localcluster.progress_display import ProgressDisplay
 from elasticjob_localcluster.state_directory import state_dir
 
-from elasticjob_cli.dev_operator import (
+from elasticjob_cli.common.streams import INTERRUPTED
+from elasticjob_cli.dev.operator import (
     OPERATOR,
     apply_definitions,
     check_source,
     own_definitions,
     start_operator,
 )
-from elasticjob_cli.main import INTERRUPTED
 
 StateOption = Annotated[
     Path | None,
