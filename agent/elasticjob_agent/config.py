@@ -104,7 +104,7 @@ def _number(
 
 
 def _devices(environment: Mapping[str, str]) -> tuple[str, int] | None:
-    """Return the variable that shows GPUs to a process, and their number; None: not divided."""
+    """Return the variable that shows GPUs to a process and their number; None if undivided."""
     text = environment.get(names.ENV_DEVICES, "")
     variable, equals, count = text.partition("=")
     if not text:

@@ -24,7 +24,7 @@ async def end(
     Args:
         processes: the running processes.
         action: the times.
-        socket: by which they are asked to stop.
+        socket: the socket by which they are asked to stop.
         leaves_by_itself: whether the processes notice that their host leaves, and exit.
         sigterm_delay_seconds: the time without SIGTERM for processes that do not listen for stops.
     """

@@ -74,7 +74,7 @@ class _Round:
         leader: the local rank of the process whose steps count.
         reports: the reports by local rank.
         behind: the number of reports of each process since the leader's last one.
-        counted: the newest step that has counted; None: none has.
+        counted: the newest step that has counted, or None.
         new_leader: another process led when that step counted. The new leader has finished some of
             the same steps, which must not count twice.
         ended: all processes of the round have exited.

@@ -37,7 +37,7 @@ class Watch(threading.Thread):
     """Watches one process' present world.
 
     Attributes:
-        meeting: the present world; None: none.
+        meeting: the present world, or None.
     """
 
     def __init__(self, agent: AgentConnection, group: Group) -> None:
