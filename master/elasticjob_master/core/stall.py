@@ -176,14 +176,7 @@ class StallDetector:
 
     def stored(self) -> StoredStall:
         """Return the fields to store."""
-        return StoredStall(
-            stepped_at=self.stepped_at,
-            usual=self.usual,
-            start_up=self.start_up,
-            since=self.since,
-            restarts=self.restarts,
-            restarted_at=self.restarted_at,
-        )
+        return msgspec.convert(self, StoredStall, from_attributes=True)
 
     def restore(
         self, stored: StoredStall, *, process_round: int, stepped_in_round: bool, wall: float

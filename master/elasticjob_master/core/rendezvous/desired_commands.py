@@ -110,7 +110,7 @@ def _wait_for_store(state: RendezvousState, now: float) -> None:
 def _desired_command(
     state: RendezvousState, member: Member, shared: _Shared, now: float
 ) -> MemberCommand | None:
-    """Return the command that a connected member should have; None: no command."""
+    """Return the command that a connected member should have, if any."""
     if _is_outdated(state, member):
         # Also if the member leaves: the present world has begun without this process.
         return MemberCommand("stop", member.process_round, at_once=True)

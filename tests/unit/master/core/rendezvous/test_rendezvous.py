@@ -15,8 +15,8 @@ from elasticjob_master.core.rendezvous.events import (
     MemberDisconnected,
     MemberLeaving,
     MemberRegistered,
-    StandbyChanged,
     StateRestored,
+    SuccessorsChanged,
 )
 from elasticjob_master.core.rendezvous.rules import RoleSize, Rules, Timing
 from elasticjob_master.core.rendezvous.state import RendezvousState
@@ -249,20 +249,20 @@ def test_a_drained_member_stops_with_the_others_and_leaves() -> None:
 def test_a_migrated_member_and_its_replacement_change_places_in_one_change_of_the_world() -> None:
     job, agents = world_of(2, desired=3)
     before = job.rendezvous.round
-    job.apply(StandbyChanged(frozenset({("worker", 2)})))
+    job.apply(SuccessorsChanged(frozenset({("worker", 2)})))
     job.join(2)
     job.run_until_quiet()
     assert job.rendezvous.round == before, "training was interrupted before the old member left"
-    job.apply(StandbyChanged(frozenset()))
+    job.apply(SuccessorsChanged(frozenset()))
     job.apply(DrainOrdered({agents[1].identity.pod_name: 10.0}))
     job.run_until_quiet()
     assert job.rendezvous.round == before + 1
     assert job.rendezvous.world == ("0.0", "2.0")
 
 
-def test_a_standby_member_takes_the_place_of_a_lost_member() -> None:
+def test_a_successor_takes_the_place_of_a_lost_member() -> None:
     job, agents = world_of(2, desired=3)
-    job.apply(StandbyChanged(frozenset({("worker", 2)})))
+    job.apply(SuccessorsChanged(frozenset({("worker", 2)})))
     job.join(2)
     job.end_process(agents[1], 1, asked=False)
     job.run_until_quiet()

@@ -6,7 +6,8 @@ import math
 from collections.abc import Iterable
 
 import pytest
-from elasticjob_master.core.progress import Progress, Report, format_eta, format_rate, format_steps
+from elasticjob_api.step_report import StepReport
+from elasticjob_master.core.progress import Progress, format_eta, format_rate, format_steps
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -29,10 +30,10 @@ class Member:
             self.report(1, seconds)
 
     def report(self, steps: int, seconds: float, *, late: float = 0.0) -> None:
-        """Report several steps together, some time after they are done."""
+        """StepReport several steps together, some time after they are done."""
         self.step += steps
         self.now += seconds + late
-        report = Report(self.round, self.step, 1_000_000, SAMPLES * steps, seconds, steps=steps)
+        report = StepReport(self.round, self.step, 1_000_000, SAMPLES * steps, seconds, steps=steps)
         self.progress.add_report(self.uid, report, now=self.now, wall=self.now)
 
     @property
@@ -126,9 +127,9 @@ def test_a_new_world_discards_the_old_rate() -> None:
 def test_a_burst_of_reports_without_seconds_does_not_raise_the_rate() -> None:
     progress = Progress()
     for second in range(30):
-        progress.add_report("a", Report(1, second + 1, 0, SAMPLES), now=float(second), wall=0.0)
+        progress.add_report("a", StepReport(1, second + 1, 0, SAMPLES), now=float(second), wall=0.0)
     for step in range(31, 51):  # twenty seconds of a cut network, reported at once
-        progress.add_report("a", Report(1, step, 0, SAMPLES), now=49.0, wall=0.0)
+        progress.add_report("a", StepReport(1, step, 0, SAMPLES), now=49.0, wall=0.0)
     assert progress.samples_per_second(49.0) <= SAMPLES * 1.1
 
 
@@ -136,7 +137,9 @@ def test_only_a_new_step_of_a_member_counts_as_finished() -> None:
     progress = Progress()
 
     def counts(uid: str, step: int, process_round: int = 1) -> bool:
-        return progress.add_report(uid, Report(process_round, step, seconds=1.0), now=1.0, wall=1.0)
+        return progress.add_report(
+            uid, StepReport(process_round, step, seconds=1.0), now=1.0, wall=1.0
+        )
 
     assert not counts("a", 0), "it has only begun"
     assert counts("a", 1)
@@ -150,7 +153,7 @@ def test_the_rate_is_the_sum_over_members_and_a_burst_counts_for_the_time_it_cov
     progress = Progress()
     for step in range(1, 21):
         for uid in ("a", "b"):
-            report = Report(round=1, step=step, total_steps=100, samples=50, seconds=0.5)
+            report = StepReport(round=1, step=step, total_steps=100, samples=50, seconds=0.5)
             progress.add_report(
                 uid, report, now=7.0, wall=1.0
             )  # all at one moment, as after a reconnection
@@ -161,7 +164,7 @@ def test_the_rate_is_the_sum_over_members_and_a_burst_counts_for_the_time_it_cov
 
 def test_silent_members_do_not_count() -> None:
     progress = Progress()
-    progress.add_report("a", Report(1, 1, 10, 5, 0.5), now=0.0, wall=1.0)
+    progress.add_report("a", StepReport(1, 1, 10, 5, 0.5), now=0.0, wall=1.0)
     assert progress.samples_per_second(1.0) > 0
     assert progress.samples_per_second(100.0) == 0
     assert progress.eta_seconds(100.0) is None
@@ -169,16 +172,16 @@ def test_silent_members_do_not_count() -> None:
 
 def test_a_new_round_may_continue_from_an_earlier_step_and_late_reports_do_not_count() -> None:
     progress = Progress()
-    progress.add_report("a", Report(1, 50, 100, 5, 0.5), now=0.0, wall=1.0)
-    progress.add_report("a", Report(2, 41, 100, 5, 0.5), now=1.0, wall=2.0)
-    progress.add_report("b", Report(1, 51, 100, 5, 0.5), now=1.0, wall=2.0)
+    progress.add_report("a", StepReport(1, 50, 100, 5, 0.5), now=0.0, wall=1.0)
+    progress.add_report("a", StepReport(2, 41, 100, 5, 0.5), now=1.0, wall=2.0)
+    progress.add_report("b", StepReport(1, 51, 100, 5, 0.5), now=1.0, wall=2.0)
     assert (progress.step, progress.samples) == (41, 15)
 
 
 @given(st.floats(), st.floats(), st.integers(-1, 2**70))
 def test_numbers_stay_finite_for_any_report(samples: float, seconds: float, step: int) -> None:
     progress = Progress()
-    report = Report(1, step, 10, samples, seconds, {"loss": samples})
+    report = StepReport(1, step, 10, samples, seconds, {"loss": samples})
     if report.validation_error() is None:
         progress.add_report("a", report, now=1.0, wall=1.0)
     assert math.isfinite(progress.samples_per_second(2.0))
@@ -186,12 +189,12 @@ def test_numbers_stay_finite_for_any_report(samples: float, seconds: float, step
 
 
 def test_an_error_names_field_value_and_bound() -> None:
-    assert Report(1, -1).validation_error() == f"step is -1; it must be between 0 and {2**53}"
-    assert "samples is nan" in str(Report(1, 1, samples=math.nan).validation_error())
+    assert StepReport(1, -1).validation_error() == f"step is -1; it must be between 0 and {2**53}"
+    assert "samples is nan" in str(StepReport(1, 1, samples=math.nan).validation_error())
     assert "at most 64" in str(
-        Report(1, 1, metrics={str(n): 1.0 for n in range(65)}).validation_error()
+        StepReport(1, 1, metrics={str(n): 1.0 for n in range(65)}).validation_error()
     )
-    assert Report(1, 1, 2, 3.0, 4.0, {"loss": math.nan}).validation_error() is None
+    assert StepReport(1, 1, 2, 3.0, 4.0, {"loss": math.nan}).validation_error() is None
 
 
 def test_rates_are_shown_as_short_numbers() -> None:

@@ -20,9 +20,9 @@ from elasticjob_master.core.rendezvous.events import (
     ProcessExited,
     ProcessRestarted,
     ProcessStarted,
-    StandbyChanged,
     StateRestored,
     StateStored,
+    SuccessorsChanged,
 )
 from elasticjob_master.core.rendezvous.members import Identity, Member
 from elasticjob_master.core.rendezvous.rules import RoleSize, Rules, Timing
@@ -50,7 +50,7 @@ def test_only_the_rendezvous_changes_its_state_and_its_members() -> None:
     others = [path for path in SOURCES.rglob("*.py") if OWN not in path.parents]
     assert len(others) > 50
     assert [found for path in others for found in assigned_attributes(path)] == []
-    assert list(assigned_attributes(OWN / "member_events.py")), "the search finds assignments"
+    assert list(assigned_attributes(OWN / "event_effects.py")), "the search finds assignments"
 
 
 @pytest.mark.parametrize(
@@ -64,7 +64,7 @@ def test_only_the_rendezvous_changes_its_state_and_its_members() -> None:
         MemberLeaving("0.0"),
         NodeChecked("0.0", 1, 1.0),
         DrainOrdered({"j-worker-0.0": 5.0}),
-        StandbyChanged(frozenset({("worker", 0)})),
+        SuccessorsChanged(frozenset({("worker", 0)})),
         StateStored(1, 1000.0),
     ],
     ids=repr,

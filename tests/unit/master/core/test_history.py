@@ -154,7 +154,7 @@ async def test_history_continues_after_the_master_is_replaced() -> None:
 
 
 def test_the_documentation_lists_every_reason_in_the_code() -> None:
-    root = Path(__file__).parents[3]
+    root = Path(__file__).parents[4]
     given = {PROCESS_RESTARTED}
     for file in (root / "master" / "elasticjob_master").rglob("*.py"):
         given |= set(

@@ -18,7 +18,7 @@ from elasticjob_master.core.rendezvous.events import (
 )
 from elasticjob_master.core.rendezvous.rules import RoleSize
 from elasticjob_master.core.rendezvous.state import RendezvousState
-from elasticjob_master.persistence.stored_member import restore_member, store_member
+from elasticjob_master.persistence.snapshot import restore_member, store_member
 from hypothesis import given
 from hypothesis import strategies as st
 

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import pytest
 from elasticjob_master.core.rendezvous.commands import HostsUpdated
-from elasticjob_master.core.rendezvous.events import DrainOrdered, StandbyChanged
-from elasticjob_master.persistence.stored_member import StoredMember
+from elasticjob_master.core.rendezvous.events import DrainOrdered, SuccessorsChanged
+from elasticjob_master.persistence.stored_state import StoredMember
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, rule
@@ -190,7 +190,7 @@ def test_a_drained_member_leaves_at_a_commit_and_gets_no_signal_before_half_of_i
 @pytest.mark.guarantee("unchanged-horovod-elastic")
 def test_the_last_member_that_has_the_state_stays_until_another_has_it() -> None:
     job, agents = world_of(1)
-    job.apply(StandbyChanged(frozenset({("worker", 1)})))
+    job.apply(SuccessorsChanged(frozenset({("worker", 1)})))
     job.join(1)
     job.apply(DrainOrdered({agents[0].identity.pod_name: 20.0}))
     job.run_until_quiet()

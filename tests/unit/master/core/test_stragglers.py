@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 import pytest
+from elasticjob_api.step_report import StepReport
 from elasticjob_master.core import stragglers
-from elasticjob_master.core.progress import Report
 from elasticjob_master.core.rendezvous.members import Identity, Member
 from hypothesis import given
 from hypothesis import strategies as st
@@ -39,7 +39,7 @@ class Workers:
                 if n not in silent:
                     whole = max(took.values()) if self.alone else took[n]
                     own = took[n] if self.alone else 0.0
-                    report = Report(self.round, 1, seconds=whole, steps=1, compute_seconds=own)
+                    report = StepReport(self.round, 1, seconds=whole, steps=1, compute_seconds=own)
                     member.step_times.add(report, 1, self.now)
             self.changes += len(
                 stragglers.update_stragglers(

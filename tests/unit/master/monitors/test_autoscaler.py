@@ -13,6 +13,7 @@ from typing import Any, cast
 import pytest
 from elasticjob_api.meta import ObjectMeta
 from elasticjob_api.scaleplan import ScalePlan, ScalePlanSpec
+from elasticjob_api.step_report import StepReport
 from elasticjob_api.v1 import job_pb2
 from elasticjob_dashboard.data import page_data
 from elasticjob_dashboard.page import Page
@@ -24,7 +25,6 @@ from elasticjob_master.core.autoscale.decision import Bounds, ScalingDecision
 from elasticjob_master.core.autoscale.job_scaling import EndedPlan, JobScaling, RoleResources
 from elasticjob_master.core.autoscale.objective import Objective
 from elasticjob_master.core.autoscale.thresholds import THRESHOLDS
-from elasticjob_master.core.progress import Report
 from elasticjob_master.core.rendezvous.advance import advance
 from elasticjob_master.core.rendezvous.events import StateRestored
 from elasticjob_master.core.rendezvous.members import Identity, Member, Usage
@@ -99,7 +99,7 @@ class Job:
         """Let every member report a step of this duration, with this sum of samples."""
         self.second = second
         for uid in self.uids:
-            report = Report(
+            report = StepReport(
                 round=1,
                 step=second,
                 total_steps=self.total_steps,

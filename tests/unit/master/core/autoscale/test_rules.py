@@ -877,7 +877,8 @@ def test_idle_servers_change_nothing() -> None:
 
 
 def test_a_state_of_an_earlier_version_is_read_and_stored_under_the_same_names() -> None:
-    flat = json.loads(Path(__file__).with_name("stored_state.json").read_bytes())["memory"]
+    stored = Path(__file__).parents[2] / "persistence" / "stored_state.json"
+    flat = json.loads(stored.read_bytes())["memory"]
     memory = scaling_memory.restored(flat)
     assert memory.rates.by_size == {
         4: MeasuredRate(400.0, 3.0, 1000.0),

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from elasticjob_api.meta import ObjectMeta
 from elasticjob_api.scaleplan import PlanPhase, ScalePlan, ScalePlanSpec, ScalePlanStatus
-from elasticjob_master.core.scale_plans import MOST_PLANS, summaries
+from elasticjob_master.core.scale_plans import MOST_PLANS, latest_plans
+from elasticjob_master.server import protobuf
 
 
 def plan(number: int, phase: PlanPhase | None) -> ScalePlan:
@@ -22,7 +23,7 @@ def test_the_oldest_finished_plans_are_dropped_first() -> None:
         plan(1, "Draining"),
         *(plan(number, "Failed") for number in range(2, MOST_PLANS + 10)),
     ]
-    listed = summaries(reversed(known))
+    listed = [protobuf.plan(each) for each in latest_plans(reversed(known))]
     latest = range(12, MOST_PLANS + 10)
     assert [each.name for each in listed] == ["p0", "p1", *(f"p{number}" for number in latest)]
     assert [each.phase for each in listed[:3]] == ["Pending", "Draining", "Failed"]

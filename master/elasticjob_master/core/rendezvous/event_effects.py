@@ -1,35 +1,29 @@
-"""Applies the events of members to the state. Most change only facts about one member."""
+"""Applies events to the state. Most change only facts about one member."""
 
 from __future__ import annotations
 
-from elasticjob_master.core.rendezvous import desired_commands, node_check, notified_processes
-from elasticjob_master.core.rendezvous.commands import Command
-from elasticjob_master.core.rendezvous.events import (
-    HeartbeatReceived,
-    MemberConnected,
-    MemberDisconnected,
-    MemberLeaving,
-    MemberRegistered,
-    NodeChecked,
-    PlaceRequested,
-    PlaceTaken,
-    ProcessExited,
-    ProcessRestarted,
-    ProcessStarted,
-    StepsReported,
+from elasticjob_master.core.rendezvous import (
+    desired_commands,
+    events,
+    node_check,
+    notified_processes,
 )
+from elasticjob_master.core.rendezvous.commands import Command
 from elasticjob_master.core.rendezvous.members import Member
 from elasticjob_master.core.rendezvous.state import RendezvousState
 
+_MOST_UNSTORED_ROUNDS = 1
+"""The number of worlds that a master can form before the first is stored, while storing works."""
 
-def record_heartbeat(state: RendezvousState, event: HeartbeatReceived, now: float) -> None:
+
+def record_heartbeat(state: RendezvousState, event: events.HeartbeatReceived, now: float) -> None:
     """Record that a member is alive, and the resources that its process uses."""
     member = _heard(state, event.uid, now)
     if member is not None:
         member.usage = event.usage
 
 
-def record_steps(state: RendezvousState, event: StepsReported, now: float) -> None:
+def record_steps(state: RendezvousState, event: events.StepsReported, now: float) -> None:
     """Record how far a member's process is and how long its steps take."""
     member = _heard(state, event.uid, now)
     if member is not None:
@@ -39,14 +33,14 @@ def record_steps(state: RendezvousState, event: StepsReported, now: float) -> No
         member.step = report.step
 
 
-def record_restart(state: RendezvousState, event: ProcessRestarted, now: float) -> None:
+def record_restart(state: RendezvousState, event: events.ProcessRestarted, now: float) -> None:
     """Record how often a crashed process was started again in its pod; no decision reads it."""
     member = _heard(state, event.uid, now)
     if member is not None:
         member.restarts = event.restarts
 
 
-def register(state: RendezvousState, event: MemberRegistered, now: float) -> list[Command]:
+def register(state: RendezvousState, event: events.MemberRegistered, now: float) -> list[Command]:
     """Make a pod a member, in place of an earlier pod with its role and index."""
     commands: list[Command] = []
     identity = event.identity
@@ -63,7 +57,7 @@ def register(state: RendezvousState, event: MemberRegistered, now: float) -> lis
     return commands
 
 
-def connect(state: RendezvousState, event: MemberConnected, now: float) -> list[Command]:
+def connect(state: RendezvousState, event: events.MemberConnected, now: float) -> list[Command]:
     """Adopt the process that a member reports on its new stream."""
     member = _sender(state, event.uid, now)
     if member is None:
@@ -112,7 +106,9 @@ def _adopt_running_process(
     return commands
 
 
-def disconnect(state: RendezvousState, event: MemberDisconnected, now: float) -> list[Command]:
+def disconnect(
+    state: RendezvousState, event: events.MemberDisconnected, now: float
+) -> list[Command]:
     """Wait for a member's next stream, or remove it if it was asked to leave and has left."""
     member = state.members.get(event.uid)
     if member is None:
@@ -124,7 +120,7 @@ def disconnect(state: RendezvousState, event: MemberDisconnected, now: float) ->
     return []
 
 
-def confirm_start(state: RendezvousState, event: ProcessStarted, now: float) -> None:
+def confirm_start(state: RendezvousState, event: events.ProcessStarted, now: float) -> None:
     """Record that a member runs the process that it was asked to start."""
     member = _sender(state, event.uid, now)
     if member is not None and member.process_round == event.round:
@@ -133,7 +129,7 @@ def confirm_start(state: RendezvousState, event: ProcessStarted, now: float) -> 
         state.unfit.pop((member.identity.role, member.identity.index), None)
 
 
-def record_exit(state: RendezvousState, event: ProcessExited, now: float) -> list[Command]:
+def record_exit(state: RendezvousState, event: events.ProcessExited, now: float) -> list[Command]:
     """Record that a member's process has ended: as it should, successfully, or by a crash."""
     member = _sender(state, event.uid, now)
     if member is None or event.round == 0 or member.process_round != event.round:
@@ -164,7 +160,7 @@ def _record_success(state: RendezvousState, member: Member, now: float) -> None:
             state.finished_at = now
 
 
-def request_place(state: RendezvousState, event: PlaceRequested) -> None:
+def request_place(state: RendezvousState, event: events.PlaceRequested) -> None:
     """Record that a process waits for its place in the next world.
 
     An earlier request that arrives late changes nothing.
@@ -176,7 +172,7 @@ def request_place(state: RendezvousState, event: PlaceRequested) -> None:
         state.note(member.uid)
 
 
-def take_place(state: RendezvousState, event: PlaceTaken, now: float) -> None:
+def take_place(state: RendezvousState, event: events.PlaceTaken, now: float) -> None:
     """Record that a process knows its place in the world of a round."""
     member = _sender(state, event.uid, now)
     if member is None or not member.process_round:
@@ -187,18 +183,84 @@ def take_place(state: RendezvousState, event: PlaceTaken, now: float) -> None:
         member.take_world_due = None
 
 
-def leave(state: RendezvousState, event: MemberLeaving, now: float) -> None:
+def leave(state: RendezvousState, event: events.MemberLeaving, now: float) -> None:
     """Drain a member that has to leave."""
     member = _sender(state, event.uid, now)
     if member is not None:
         member.drain(state.timing.stop, now)
 
 
-def record_node_check(state: RendezvousState, event: NodeChecked, now: float) -> None:
+def record_node_check(state: RendezvousState, event: events.NodeChecked, now: float) -> None:
     """Record the result of a member's node check."""
     member = _sender(state, event.uid, now)
     if member is not None:
         node_check.record_answer(member, event)
+
+
+def adopt_settings(state: RendezvousState, event: events.SettingsObserved) -> None:
+    """Decide by these settings from now on."""
+    state.sizes = event.sizes
+    state.rules = event.rules
+    state.timing = event.timing
+    state.domains = event.domains
+    state.node_check = event.node_check
+
+
+def drain_pods(state: RendezvousState, event: events.DrainOrdered, now: float) -> None:
+    """Drain the members of these pods, and pods that register later under these names."""
+    state.draining_pods = event.seconds
+    if event.seconds:
+        for member in state.members:
+            seconds = event.seconds.get(member.identity.pod_name)
+            if seconds is not None:
+                member.drain(seconds, now)
+                state.note(member.uid)
+
+
+def restart_training(state: RendezvousState) -> None:
+    """Have all training processes killed and a new world formed."""
+    if state.phase == "training":
+        state.phase = "reforming"
+    state.world_failed = True
+    notified_processes.renew_all(state)
+
+
+def extend_deadlines(state: RendezvousState, seconds: float) -> None:
+    """Extend the deadlines of all members by the time in which the master received nothing."""
+    for member in state.members:
+        member.last_heard_at += seconds
+        member.node_check.deadline += seconds
+        if member.stop_due is not None:
+            member.stop_due += seconds
+        if member.exit_due is not None:
+            member.exit_due += seconds
+        if member.take_world_due is not None:
+            member.take_world_due += seconds
+        if member.disconnected_since is not None:
+            member.disconnected_since += seconds
+
+
+def restore(state: RendezvousState, event: events.StateRestored, now: float) -> None:
+    """Continue from the state of an earlier master."""
+    world = set(event.world)
+    for member in event.members:
+        state.members.restore(member, in_world=member.uid in world)
+    state.restored = True
+    state.phase = event.phase
+    state.round = event.round
+    if event.round:
+        state.unstored_rounds = _MOST_UNSTORED_ROUNDS
+    state.set_world(event.world)
+    if event.world:
+        state.formed_at = now
+    if event.finished:
+        state.finished_at = now
+    state.world_failed = event.world_failed
+    state.world_incomplete = event.world_incomplete
+    state.successors = event.successors
+    state.unfit = dict(event.unfit)
+    state.broken_nodes = list(event.broken_nodes)
+    state.reconnect_deadline = now + state.timing.lost
 
 
 def _sender(state: RendezvousState, uid: str, now: float) -> Member | None:

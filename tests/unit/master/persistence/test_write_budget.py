@@ -11,14 +11,14 @@ from collections.abc import Coroutine
 from typing import Any
 
 import pytest
-from elasticjob_master.persistence.state_writer import StateWriter
-from elasticjob_master.persistence.store import StoreFailed
-from elasticjob_master.persistence.stored_state import EncodedState
-from elasticjob_master.persistence.write_budget import (
+from elasticjob_master.persistence.state_writer import (
     LEAST_SECONDS,
     LONGEST_UNWAITED_SECONDS,
+    StateWriter,
     WriteBudget,
 )
+from elasticjob_master.persistence.store import StoreFailed
+from elasticjob_master.persistence.stored_state import EncodedState
 from hypothesis import given
 from hypothesis import strategies as st
 

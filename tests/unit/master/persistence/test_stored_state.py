@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 from elasticjob_master.persistence import stored_state
-from elasticjob_master.persistence.stored_ledger import StoredHolder, StoredLedger
+from elasticjob_master.persistence.stored_state import StoredHolder, StoredLedger
 from hypothesis import given
 from hypothesis import strategies as st
 

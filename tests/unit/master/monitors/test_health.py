@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 from elasticjob_api.health import Health
+from elasticjob_api.step_report import StepReport
 from elasticjob_master.controller import Controller
-from elasticjob_master.core.progress import Report
 from elasticjob_master.core.rendezvous.commands import CollectStacks, Command, Start, Stop
 from elasticjob_master.core.rendezvous.events import MemberConnected, ProcessExited, ProcessStarted
 from elasticjob_master.core.rendezvous.members import Identity
@@ -76,7 +76,7 @@ class Job(Controller):
         for _ in range(steps):
             self.wait(1)
             for member in self.members:
-                self.step(member, Report(process_round, member.step + 1, seconds=1.0, steps=1))
+                self.step(member, StepReport(process_round, member.step + 1, seconds=1.0, steps=1))
 
     def reasons(self) -> list[str]:
         """Return the reasons of the events in the history, oldest first."""

@@ -9,13 +9,14 @@ import pytest
 from elasticjob_api import elasticjob
 from elasticjob_api.elasticjob import ElasticJob
 from elasticjob_api.scaleplan import Migration, ScalePlan, ScalePlanStatus
+from elasticjob_api.step_report import StepReport
 from elasticjob_master.cluster import auto_plans, job_spec, scaling_spec
-from elasticjob_master.cluster.progress_status import progress_status
+from elasticjob_master.cluster.progress_writer import progress_status
 from elasticjob_master.config import Config
 from elasticjob_master.core.autoscale.container_resources import ContainerResources
 from elasticjob_master.core.autoscale.decision import ScalingDecision
 from elasticjob_master.core.autoscale.scaling_memory import ScalingMemory
-from elasticjob_master.core.progress import Progress, Report
+from elasticjob_master.core.progress import Progress
 from elasticjob_master.core.rendezvous.members import Identity, Member
 from elasticjob_master.core.rendezvous.rules import RoleSize
 from elasticjob_master.core.straggler_replacement import Straggler
@@ -431,9 +432,9 @@ def test_progress_is_written_for_programs_and_for_people() -> None:
     progress = Progress()
     assert progress_status(progress, 0.0) == {}
     progress.add_report(
-        "a", Report(1, 5, 10, 1234.0, 1.0, {"loss": 0.123456789}), now=0.0, wall=0.0
+        "a", StepReport(1, 5, 10, 1234.0, 1.0, {"loss": 0.123456789}), now=0.0, wall=0.0
     )
-    progress.add_report("a", Report(1, 6, 10, 1234.0, 1.0), now=1.0, wall=1.5)
+    progress.add_report("a", StepReport(1, 6, 10, 1234.0, 1.0), now=1.0, wall=1.5)
     assert progress_status(progress, 1.0) == {
         "step": 6,
         "totalSteps": 10,
@@ -452,7 +453,7 @@ def test_findings_are_written_within_the_bounds_of_the_schema() -> None:
     assert progress_status(progress, 0.0, unfit={"j-worker-1": "no GPU"}) == {
         "unfit": {"j-worker-1": "no GPU"}
     }
-    progress.add_report("a", Report(1, 5, seconds=1.0), now=0.0, wall=60.0)
+    progress.add_report("a", StepReport(1, 5, seconds=1.0), now=0.0, wall=60.0)
     pods = [f"j-worker-{n:03}" for n in range(200)]
     written = progress_status(
         progress,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import msgspec
 import pytest
+from elasticjob_api.step_report import StepReport
 from elasticjob_master.controller import Controller
 from elasticjob_master.core.accounting import (
     Accounting,
@@ -12,7 +13,6 @@ from elasticjob_master.core.accounting import (
     Resources,
     StoredAccounting,
 )
-from elasticjob_master.core.progress import Report
 from elasticjob_master.core.rendezvous.events import StateRestored
 from elasticjob_master.core.rendezvous.members import Identity
 from elasticjob_master.job_facts import JobFacts
@@ -265,7 +265,7 @@ async def test_a_job_trains_from_the_first_step_of_a_world() -> None:
     assert held(controller) == (2, 0.0, 8)
     controller.restore(StateRestored((), "training", 1, ()), 0)
     assert seen() == "starting"
-    controller.progress.add_report("u0", Report(1, 1, samples=1, seconds=1), now=1, wall=1)
+    controller.progress.add_report("u0", StepReport(1, 1, samples=1, seconds=1), now=1, wall=1)
     assert seen() == "training"
     assert moment(controller, stalled_since=5.0).activity == "stalled"
     controller.restore(StateRestored((), "reforming", 1, ()), 0)

@@ -6,10 +6,10 @@ import asyncio
 from typing import Any
 
 import pytest
+from elasticjob_api.step_report import StepReport
 from elasticjob_kube.errors import TryLater
 from elasticjob_master.cluster.progress_writer import ProgressWriter
 from elasticjob_master.controller import Controller
-from elasticjob_master.core.progress import Report
 from elasticjob_master.core.rendezvous.commands import Command, Exit, Start
 from elasticjob_master.core.rendezvous.events import MemberConnected, ProcessExited, ProcessStarted
 from elasticjob_master.core.rendezvous.members import Identity
@@ -43,7 +43,8 @@ class Server:
 @pytest.mark.guarantee("last-step-is-shown")
 @pytest.mark.parametrize("fails", [False, True])
 async def test_an_agent_ends_after_its_last_step_is_written(*, fails: bool) -> None:
-    controller = Controller(framework="custom", facts=JobFacts(sizes={"worker": RoleSize(1, 1)}))
+    facts = JobFacts(sizes={"worker": RoleSize(1, 1)})
+    controller = Controller(framework="custom", facts=facts, holds_exits=True)
     sent: list[Command] = []
     server = Server(sent, fails=fails)
     writer = ProgressWriter(server, CONFIG, controller)  # type: ignore[arg-type]
@@ -54,10 +55,10 @@ async def test_an_agent_ends_after_its_last_step_is_written(*, fails: bool) -> N
     await until("a start", lambda: sent, lambda sent: any(isinstance(c, Start) for c in sent))
     writing = asyncio.create_task(writer.run())
     controller.handle(ProcessStarted(UID, 1))
-    controller.step(member, Report(1, 7, 300))
+    controller.step(member, StepReport(1, 7, 300))
     await until("the first write", lambda: server.writes)
 
-    controller.step(member, Report(1, 300, 300))
+    controller.step(member, StepReport(1, 300, 300))
     controller.exited(member, ProcessExited(UID, 1, 0))
 
     await until("an exit", lambda: sent, lambda sent: Exit(UID) in sent)
