@@ -12,7 +12,7 @@ import contextlib
 import sys
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -34,6 +34,7 @@ from elasticjob_kube.session import Kube, connect
 from elasticjob_localcluster import cluster as clusters
 from elasticjob_localcluster.crds import apply_crds, apply_policies
 
+from bench import jobs
 from bench.figure import Result
 from bench.pod_counter import PodCounter, count_pods
 
@@ -73,11 +74,27 @@ class BenchCluster:
         finally:
             await self._empty(name)
 
-    @asynccontextmanager
-    async def pods(self, namespace: str) -> AsyncIterator[PodCounter]:
+    def pods(self, namespace: str) -> AbstractAsyncContextManager[PodCounter]:
         """Count the pods that are created in a namespace from now on."""
-        async with count_pods(self.kube, namespace) as watch:
-            yield watch
+        return count_pods(self.kube, namespace)
+
+    @asynccontextmanager
+    async def running_job(self, workers: int) -> AsyncIterator[tuple[str, PodCounter]]:
+        """Run an operator and a job whose workers are ready; yield its namespace and its pods."""
+        async with (
+            self.namespace() as namespace,
+            self.operator(namespace),
+            self.kubelet(namespace),
+            self.pods(namespace) as pods,
+        ):
+            await self.start_job(namespace, pods, workers)
+            yield namespace, pods
+
+    async def start_job(self, namespace: str, pods: PodCounter, workers: int) -> None:
+        """Create a job named `job`, and wait until it runs with all its workers."""
+        await self.kube.create(ELASTIC_JOBS, namespace, jobs.job("job", workers))
+        await pods.wait_for(workers)
+        await wait_for_phase(self.kube, namespace, ELASTIC_JOBS, "job", "Running")
 
     @asynccontextmanager
     async def operator(self, *namespaces: str) -> AsyncIterator[None]:

@@ -58,9 +58,7 @@ async def _longest(
         bench.kubelet(hostile),
         bench.pods(namespace) as pods,
     ):
-        await bench.kube.create(ELASTIC_JOBS, namespace, jobs.job("job", 2 * _LOST))
-        await pods.wait_for(2 * _LOST)
-        await wait_for_phase(bench.kube, namespace, ELASTIC_JOBS, "job", "Running")
+        await bench.start_job(namespace, pods, 2 * _LOST)
         await _limit_pods(bench, hostile)
         writing = asyncio.create_task(write(bench, hostile))
         seconds = [await _replace(bench, namespace, pods, index) for index in range(_LOST)]

@@ -16,8 +16,7 @@ import sys
 from elasticjob_kube.resources import ELASTIC_JOBS
 from elasticjob_kube.session import Kube
 
-from bench import jobs
-from bench.bench_cluster import BenchCluster, wait_for_phase
+from bench.bench_cluster import BenchCluster
 from bench.figure import Result
 
 _WORKERS = 500
@@ -41,9 +40,7 @@ async def writes_per_worker(bench: BenchCluster) -> Result:
         bench.pods(namespace) as pods,
     ):
         before = await _counts(bench.kube)
-        await bench.kube.create(ELASTIC_JOBS, namespace, jobs.job("job", _WORKERS))
-        await pods.wait_for(_WORKERS)
-        await wait_for_phase(bench.kube, namespace, ELASTIC_JOBS, "job", "Running")
+        await bench.start_job(namespace, pods, _WORKERS)
         await _wait_until_quiet(bench.kube)
         writes = _since(before, await _counts(bench.kube))
         await _check_all_ready(bench.kube, namespace)
@@ -53,15 +50,7 @@ async def writes_per_worker(bench: BenchCluster) -> Result:
 
 async def writes_at_rest(bench: BenchCluster) -> Result:
     """All writes in half a minute in which a job runs and nothing happens."""
-    async with (
-        bench.namespace() as namespace,
-        bench.operator(namespace),
-        bench.kubelet(namespace),
-        bench.pods(namespace) as pods,
-    ):
-        await bench.kube.create(ELASTIC_JOBS, namespace, jobs.job("job", 50))
-        await pods.wait_for(50)
-        await wait_for_phase(bench.kube, namespace, ELASTIC_JOBS, "job", "Running")
+    async with bench.running_job(50):
         await _wait_until_quiet(bench.kube)
         before = await _counts(bench.kube)
         await asyncio.sleep(_REST_SECONDS)

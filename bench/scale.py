@@ -18,9 +18,8 @@ from elasticjob_api.elasticjob import ElasticJob
 from elasticjob_api.meta import Json
 from elasticjob_kube.informer import Informer
 from elasticjob_kube.resources import ELASTIC_JOBS, PODS
-from elasticjob_operator.core.decide import decide
 from elasticjob_operator.core.manifests.pods import member_pod
-from elasticjob_operator.core.model.observed import Pod
+from elasticjob_operator.core.model.pod import Pod
 from elasticjob_operator.core.sharding import Shard
 from elasticjob_operator.main import OBJECTS_BETWEEN_COLLECTIONS
 from elasticjob_operator.store import Store
@@ -97,9 +96,7 @@ async def pod_kib() -> Result:
     size = observed.fill(_JOBS)
     gc.collect()
     pods = _JOBS * _PODS_EACH
-    value = (_rss() - before) / pods / 1024
-    await observed.measure_job()
-    return Result([value], [size / 1024], "KiB", n=pods)
+    return Result([(_rss() - before) / pods / 1024], [size / 1024], "KiB", n=pods)
 
 
 async def pod_event_us() -> Result:
@@ -154,19 +151,6 @@ class _Observed:
     def apply(self, raw: msgspec.Raw) -> None:
         """Handle an event of the watch."""
         self._pods._apply("MODIFIED", raw)
-
-    async def measure_job(self) -> None:
-        """Print the CPU time of a decision about one job."""
-        job = self.store.jobs()[0]
-        observed = self.store.observed(job)
-        seconds = []
-        for _ in range(20):
-            began = time.process_time()
-            decide(observed, time.time(), jobs.DEFAULTS)
-            seconds.append(time.process_time() - began)
-        milliseconds = 1000 * median(seconds)
-        pods = len(observed.pods)
-        sys.stderr.write(f"a decision about a job of {pods} pods: {milliseconds:.2f} ms of CPU\n")
 
     def _on_change(self, before: Pod | None, after: Pod | None) -> None:
         self.store.update_pod(before, after)

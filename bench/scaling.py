@@ -41,15 +41,7 @@ async def relaunch_30(bench: BenchCluster) -> Result:
         creates = await raw_seconds(bench, lost)
         raw.append(creates)
         same.append(creates + await _raw_deletion_seconds(bench, lost))
-        async with (
-            bench.namespace() as namespace,
-            bench.operator(namespace),
-            bench.kubelet(namespace),
-            bench.pods(namespace) as pods,
-        ):
-            await bench.kube.create(ELASTIC_JOBS, namespace, jobs.job("job", 2 * lost))
-            await pods.wait_for(2 * lost)
-            await wait_for_phase(bench.kube, namespace, ELASTIC_JOBS, "job", "Running")
+        async with bench.running_job(2 * lost) as (namespace, pods):
             await asyncio.sleep(2)  # until the last counts are written
             began = time.perf_counter()
             await _delete(bench, namespace, [f"job-worker-{index}" for index in range(lost)])

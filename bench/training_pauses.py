@@ -42,7 +42,8 @@ _QUIET_SECONDS = 2.5
 """The time without CPU after which a process in standby has imported everything."""
 _FIND = "import importlib.util, sys; sys.exit(importlib.util.find_spec(sys.argv[1]) is None)"
 _PARTS = ("began", "imported", "joined", "found", "step")
-KINDS = ("scale-out", "scale-in", "kill -9")
+Parts = dict[str, float]
+"""The seconds of the parts of one change of the world; the last two are sums."""
 
 
 @dataclass(frozen=True)
@@ -114,31 +115,24 @@ def worlds(records: Path) -> dict[int, World]:
     return dict(sorted(found.items()))
 
 
-@dataclass(frozen=True)
-class Change:
-    """One change of the world: the seconds of its parts, the last two of which are sums."""
-
-    kind: str
-    parts: dict[str, float]
-
-
 def _check(program: Program) -> None:
     python = program.command[0]
     if subprocess.call([python, "-c", _FIND, program.module]):
         raise NotMeasured(f"{python} has no {program.module}")
 
 
-async def _measure(bench: BenchCluster, program: Program, standby: str) -> list[Change]:
+async def _measure(bench: BenchCluster, program: Program, standby: str) -> dict[str, list[Parts]]:
+    """Return the parts of all changes, by kind."""
     with TemporaryDirectory(prefix="elasticjob-bench-") as folder:
         async with bench.namespace() as namespace, bench.operator(namespace):
             job = _RunningJob(bench, namespace, Path(folder), standby=standby == "Auto")
             await start_job(bench, namespace, program, job.folder, {"standby": standby})
             await job.trains(2, after=0)
-            changes = []
+            changes: dict[str, list[Parts]] = {"scale-out": [], "scale-in": [], "kill -9": []}
             for _ in range(_ROUNDS):
-                changes.append(await job.change("scale-out", 3, lambda: job.scale(3)))
-                changes.append(await job.change("scale-in", 2, lambda: job.scale(2)))
-                changes.append(await job.change("kill -9", 2, job.kill))
+                changes["scale-out"].append(await job.change(3, lambda: job.scale(3)))
+                changes["scale-in"].append(await job.change(2, lambda: job.scale(2)))
+                changes["kill -9"].append(await job.change(2, job.kill))
             return changes
 
 
@@ -155,7 +149,7 @@ class _RunningJob:
     def records(self) -> Path:
         return self.folder / "records"
 
-    async def change(self, kind: str, size: int, request: Callable[[], Awaitable[None]]) -> Change:
+    async def change(self, size: int, request: Callable[[], Awaitable[None]]) -> Parts:
         """Change the world, wait until one of this size trains; return the parts of the pause."""
         before = max(worlds(self.records))
         requested = time.time()
@@ -163,7 +157,7 @@ class _RunningJob:
         await self.trains(size, after=before)
         found = worlds(self.records)
         following = next(round_ for round_ in found if round_ > before and found[round_].steps)
-        return Change(kind, _parts(requested, found[before], found[following]))
+        return _parts(requested, found[before], found[following])
 
     async def scale(self, size: int) -> None:
         patch = {"spec": {"replicaSpecs": {"worker": {"replicas": size}}}}
@@ -225,7 +219,7 @@ def _runs(process: psutil.Process) -> bool:
         return True
 
 
-def _parts(requested: float, before: World, after: World) -> dict[str, float]:
+def _parts(requested: float, before: World, after: World) -> Parts:
     """Return the seconds from the request, over the end of the old world, to the first step."""
     parts = {"request → last step": before.last_step - requested}
     at = before.last_step
@@ -309,11 +303,10 @@ def pauses(program: Program) -> Callable[[], Awaitable[Result]]:
     return checked
 
 
-def _print(standby: str, changes: list[Change]) -> float:
+def _print(standby: str, changes: dict[str, list[Parts]]) -> float:
     """Print the medians of the parts of each kind of change; return the longest pause."""
     longest = 0.0
-    for kind in KINDS:
-        chosen = [change.parts for change in changes if change.kind == kind]
+    for kind, chosen in changes.items():
         medians = {part: median(each[part] for each in chosen) for part in chosen[0]}
         texts = ", ".join(f"{part} {seconds:.2f}" for part, seconds in medians.items())
         sys.stderr.write(f"standby {standby}, {kind}: {texts}\n")

@@ -13,6 +13,7 @@ from elasticjob_api.elasticjob import ElasticJob, Phase, Progress
 from elasticjob_api.scaleplan import ScalePlan
 
 from elasticjob_client import jobs, related
+from elasticjob_client.answers import open_master_or_report
 from elasticjob_client.cluster import Cluster
 from elasticjob_client.dashboard import serve_dashboard
 from elasticjob_client.errors import NotInTime
@@ -23,7 +24,6 @@ from elasticjob_client.logs import LogLine, LogOptions
 from elasticjob_client.members import Choice
 from elasticjob_client.records import Records, history_records, report_record
 from elasticjob_client.related import Event
-from elasticjob_client.report import open_master_or_report
 from elasticjob_client.scaling import SizeChange, removal, request_size, size_change, wait_for_end
 from elasticjob_client.waiting import wait_for
 

@@ -22,15 +22,19 @@ from elasticjob_dashboard.page import Page
 from elasticjob_dashboard.stream import Streams
 from elasticjob_kube.connection import ClosingConnector
 
+from elasticjob_client.answers import stored_master
 from elasticjob_client.cluster import Cluster
 from elasticjob_client.errors import ClientError, MasterUnavailable, MasterUnreachable
 from elasticjob_client.jobs import get_job
-from elasticjob_client.master import MasterEndpoint, wait_for_starting_master
-from elasticjob_client.master_ways import TokenRefused, reach_master
+from elasticjob_client.master import (
+    MasterEndpoint,
+    TokenRefused,
+    reach_master,
+    wait_for_starting_master,
+)
 from elasticjob_client.member_log import LastLines, last_lines
 from elasticjob_client.own_account import is_own
 from elasticjob_client.page_server import serve_locally
-from elasticjob_client.report import stored_master
 
 _DATA = "/status"
 _SECONDS = 5.0

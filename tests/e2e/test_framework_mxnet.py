@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from elasticjob_api.meta import Json
 from elasticjob_api.v1.job_pb2 import JOB_PHASE_TRAINING
-from elasticjob_cli.demo.observer import JobObserver
+from elasticjob_cli.dev.observer import JobObserver
 
 from tests.support.convert import sample
 from tests.support.e2e.converted import create_converted, set_environment

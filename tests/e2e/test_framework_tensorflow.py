@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 from elasticjob_api.meta import Json
-from elasticjob_cli.demo.observer import JobObserver
+from elasticjob_cli.dev.observer import JobObserver
 
 from tests.support.convert import sample
 from tests.support.e2e.converted import create_converted

@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import psutil
-from elasticjob_cli.run.folder import BASE_VARIABLE
+from elasticjob_cli.common.local_runs import BASE_VARIABLE
 
 from tests.support.wait import wait_until
 

@@ -10,10 +10,10 @@ from elasticjob_client.errors import ClientError
 from elasticjob_client.starter import starter
 from elasticjob_client.template_options import template_of
 
-from elasticjob_cli.echo import echo
-from elasticjob_cli.jobs.options import Framework, reported
+from elasticjob_cli.common.local_runs import check_name
+from elasticjob_cli.common.options import Framework, reported
+from elasticjob_cli.common.streams import echo
 from elasticjob_cli.jobs.template import Given, read_requirements, with_template
-from elasticjob_cli.run.folder import check_name
 
 
 @with_template(without=("framework", "file"))

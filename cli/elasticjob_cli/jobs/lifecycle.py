@@ -12,8 +12,8 @@ from elasticjob_client.errors import ClientError, NoSuchObject
 from elasticjob_client.jobs import delete_job, set_run_policy
 from elasticjob_client.waiting import parse_milestone, wait_for
 
-from elasticjob_cli.echo import echo
-from elasticjob_cli.jobs.options import (
+from elasticjob_cli.common.local_runs import hint, local_run
+from elasticjob_cli.common.options import (
     ExactJob,
     ExactJobs,
     Job,
@@ -24,7 +24,7 @@ from elasticjob_cli.jobs.options import (
     run,
     run_on_job,
 )
-from elasticjob_cli.run.lookup import hint, local_run
+from elasticjob_cli.common.streams import echo
 
 
 @dataclass(frozen=True)

@@ -11,10 +11,10 @@ from elasticjob_client.cluster import Access, Cluster
 from elasticjob_client.errors import WrongArgument
 from elasticjob_client.scaling import SizeChange, parse_size, request_size, wait_for_end
 
-from elasticjob_cli.echo import echo
-from elasticjob_cli.jobs.completion import complete_pod, complete_role
-from elasticjob_cli.jobs.options import Job, Timeout, Wait, for_cluster, reported, run_on_job
-from elasticjob_cli.run.lookup import local_run
+from elasticjob_cli.common.completion import complete_pod, complete_role
+from elasticjob_cli.common.local_runs import local_run
+from elasticjob_cli.common.options import Job, Timeout, Wait, for_cluster, reported, run_on_job
+from elasticjob_cli.common.streams import echo
 
 
 @for_cluster

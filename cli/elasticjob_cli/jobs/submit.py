@@ -28,9 +28,9 @@ from elasticjob_client.waiting import wait_for
 from elasticjob_client.yaml_text import as_yaml
 from elasticjob_kube.resources import ELASTIC_JOBS
 
-from elasticjob_cli.echo import echo
+from elasticjob_cli.common.options import for_cluster, reported, run
+from elasticjob_cli.common.streams import echo
 from elasticjob_cli.jobs.logs import print_logs
-from elasticjob_cli.jobs.options import for_cluster, reported, run
 from elasticjob_cli.jobs.template import Given, read_requirements, with_template
 
 _SCRIPT = ".py"

@@ -10,7 +10,7 @@ import typer
 from elasticjob_client.errors import WrongArgument
 from elasticjob_client.template_options import OPTIONS, Option
 
-from elasticjob_cli.jobs.options import Framework, with_options
+from elasticjob_cli.common.options import Framework, with_options
 
 Given = Mapping[str, Sequence[str]]
 """The texts that each option was given, by its name; only those of options that were given."""

@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 from elasticjob_api.frameworks import launchers
 
-from elasticjob_cli.jobs.options import Framework, reported
+from elasticjob_cli.common.options import Framework, reported
 from elasticjob_cli.run.launch import Wanted, launch, without_separator
 from elasticjob_cli.run.sizes import initial_size
 

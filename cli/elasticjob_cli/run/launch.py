@@ -22,18 +22,10 @@ from elasticjob_api import names
 from elasticjob_api.frameworks import FRAMEWORKS, launchers
 from elasticjob_client.errors import ClientError, WrongArgument
 
+from elasticjob_cli.common.local_runs import RunInfo, base_folder, check_name
 from elasticjob_cli.run import environment
 from elasticjob_cli.run.environment import Run
-from elasticjob_cli.run.folder import (
-    Claim,
-    RunInfo,
-    base_folder,
-    check_name,
-    claimed,
-    name_from_command,
-    start_guard,
-    write_info,
-)
+from elasticjob_cli.run.folder import Claim, claimed, name_from_command, start_guard, write_info
 from elasticjob_cli.run.sizes import Bounds
 
 _MASTERS_PACKAGES = ("aiohttp", "grpc_health", "grpc_reflection", "prometheus_client", "uvloop")

@@ -13,6 +13,7 @@ import pytest
 from elasticjob_api import names
 from elasticjob_api.elasticjob import ElasticJob
 from elasticjob_api.frameworks.peer import meeting_port
+from elasticjob_cli.common.local_runs import RunInfo, check_name, find, runs
 from elasticjob_cli.main import command_line
 from elasticjob_cli.run.environment import (
     Run,
@@ -21,16 +22,7 @@ from elasticjob_cli.run.environment import (
     own_gpus,
     worker_address,
 )
-from elasticjob_cli.run.folder import (
-    RunInfo,
-    check_name,
-    claimed,
-    find,
-    name_from_command,
-    remove,
-    runs,
-    write_info,
-)
+from elasticjob_cli.run.folder import claimed, name_from_command, remove, write_info
 from elasticjob_cli.run.launch import Wanted, check_command, check_machine
 from elasticjob_cli.run.output import coloured_rank, rank_of
 from elasticjob_cli.run.sizes import Bounds, initial_size, resized
