@@ -12,7 +12,7 @@ demo: $(READY)
 	@$(BIN)/elasticjob dev demo $(if $(KEEP),--keep)
 
 # Four test processes, because most tests wait more than they compute; the tests of one file run in one process.
-PARALLEL = -n $(or $(WORKERS),4) --dist loadfile --no-loadscope-reorder --durations=10
+PARALLEL = --workers=$(or $(WORKERS),4) --durations=10
 
 test: $(READY)
 	$(BIN)/python -m pytest $(PARALLEL) tests
