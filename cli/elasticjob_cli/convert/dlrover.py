@@ -14,8 +14,7 @@ from elasticjob_cli.convert.fields import Fields
 from elasticjob_cli.convert.jobs import Draft, container_place, place
 from elasticjob_cli.convert.naming import role_name
 from elasticjob_cli.convert.report import Place, Report
-from elasticjob_cli.convert.tables.dlrover import MASTER
-from elasticjob_cli.convert.tables.rows import Fate, option
+from elasticjob_cli.convert.tables.rows import TABLES, Fate, option
 
 API_VERSION = "elastic.iml.github.io/v1alpha1"
 _MASTER = "dlrover-master"
@@ -247,7 +246,7 @@ def _master(group: Fields, draft: Draft) -> None:
     for container in spec.list_of_maps("containers"):
         container.lose("env", "variables of DLRover's master")
         words = " ".join([*container.texts("command"), *container.texts("args")])
-        for row in MASTER:
+        for row in TABLES["DLRover's master"]:
             name = option(row).replace("-", "[-_]")
             if row.fate is Fate.LOST and re.search(rf"--{name}(?![\w-])", words):
                 group.lost("", f"--{option(row)}: {row.why}", at)
