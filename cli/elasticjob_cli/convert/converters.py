@@ -24,7 +24,7 @@ from elasticjob_cli.convert.report import Converted, Kind, Note, Report, name_of
 from elasticjob_cli.convert.tables.rows import TABLES
 from elasticjob_cli.convert.train_job import train_job
 
-Converter = Callable[[Fields, Report], Json | None]
+Converter = Callable[[Fields], Json | None]
 
 CONVERTERS: Mapping[tuple[str, str], Converter] = MappingProxyType(
     {
@@ -86,7 +86,7 @@ def convert(document: Any, number: int) -> Converted:
         )
         return Converted(source, None, report.notes)
     report.table = TABLES[f"{kind} {version}"]
-    written = converter(fields, report)
+    written = converter(fields)
     fields.raw("status")
     fields.done()
     return Converted(source, None if report.failed else written, _in_order(report))
