@@ -5,14 +5,14 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: docs demo test unit integration e2e thorough simulate fuzz chaos mutations nightly bench lint generate check-generated lock clean \
+.PHONY: docs demo test unit integration e2e thorough simulate fuzz chaos mutations newest nightly bench lint generate check-generated lock clean \
 	install uninstall deploy undeploy release
 
 demo: $(READY)
 	@$(BIN)/elasticjob dev demo $(if $(KEEP),--keep)
 
 # Four test processes, because most tests wait more than they compute; the tests of one file run in one process.
-PARALLEL = -n $(or $(WORKERS),4) --dist loadfile --no-loadscope-reorder --durations=10
+PARALLEL = --workers=$(or $(WORKERS),4) --durations=10
 
 test: $(READY)
 	$(BIN)/python -m pytest $(PARALLEL) tests
@@ -58,14 +58,22 @@ chaos: $(READY)
 mutations: $(READY)
 	$(BIN)/python -m tests.mutations $(MUTATION)
 
-# What CI has no time for: every kind of random test in a large number, mutations, and every framework; some hours.
+# The whole of `make test` with the newest Python of this machine, in an environment of its own. CI takes the oldest one.
+newest:
+	$(MAKE) test VENV=.venv-newest PYTHON=$$(tools/find_python newest)
+
+# What CI has no time for: the newest Python, every kind of random test in a large number, mutations, and every framework;
+# some hours.
 SEED_OF_TODAY = $(shell date +%Y%j)
 nightly: $(READY)
+	$(MAKE) newest
 	$(MAKE) simulate
 	$(MAKE) fuzz SEED=$(SEED_OF_TODAY)
 	$(MAKE) mutations
 	$(MAKE) chaos SEED=$(SEED_OF_TODAY)
 	$(MAKE) chaos SEED=$(SEED_OF_TODAY) SHARDS=2
+	tools/kubeflow_env > /dev/null || [ $$? = 77 ]
+	$(BIN)/python -m pytest tests/unit/kube/test_kubeconfig.py tests/integration/test_client_beside_kubeflow.py --thorough -rs
 	tools/trackers_env > /dev/null || [ $$? = 77 ]
 	$(BIN)/python -m pytest tests/integration/test_agent_trackers.py -rs
 	ELASTICJOB_TEST_PROMETHEUS=1 $(BIN)/python -m pytest tests/integration/test_monitoring.py --thorough
@@ -161,4 +169,4 @@ $(READY): pyproject.toml locks/dev.txt
 	@touch $@
 
 clean:
-	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache
+	rm -rf $(VENV) .venv-newest .mypy_cache .ruff_cache .pytest_cache

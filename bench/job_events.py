@@ -22,7 +22,7 @@ from elasticjob_operator.core.manifests.infrastructure import manifest_inputs
 from elasticjob_operator.core.manifests.pods import master_pod, member_pod
 from elasticjob_operator.core.model import actions as do
 from elasticjob_operator.core.model.identity import identity_of
-from elasticjob_operator.core.model.observed import Pod
+from elasticjob_operator.core.model.pod import Pod
 from elasticjob_operator.store import JobKey, Store
 from msgspec.structs import replace
 

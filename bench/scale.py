@@ -19,7 +19,7 @@ from elasticjob_api.meta import Json
 from elasticjob_kube.informer import Informer
 from elasticjob_kube.resources import ELASTIC_JOBS, PODS
 from elasticjob_operator.core.manifests.pods import member_pod
-from elasticjob_operator.core.model.observed import Pod
+from elasticjob_operator.core.model.pod import Pod
 from elasticjob_operator.core.sharding import Shard
 from elasticjob_operator.main import OBJECTS_BETWEEN_COLLECTIONS
 from elasticjob_operator.store import Store

@@ -41,7 +41,7 @@ _SHOWN = 300
 
 
 def in_output(lines: Iterable[str]) -> str:
-    """Return what the last of a program's lines say about its node; empty: nothing."""
+    """Return what the last of a program's lines say about its node, or an empty text."""
     for line in _bounded(lines):
         if found := _XID.search(line):
             meaning = XIDS.get(int(found[2]))
@@ -53,12 +53,12 @@ def in_output(lines: Iterable[str]) -> str:
 
 
 def in_kernel_log(lines: Iterable[str], gpus: Iterable[str]) -> str:
-    """Return what the kernel says about this container's GPUs; empty: nothing.
+    """Return what the kernel says about this container's GPUs, or an empty text.
 
     The log is that of the whole node: a message about a GPU of another pod does not count.
 
     Args:
-        lines: of the kernel log.
+        lines: the lines of the kernel log.
         gpus: the PCI addresses of the container's GPUs, such as "0000:3b:00.0".
     """
     own = tuple(gpu.lower() for gpu in gpus)

@@ -30,7 +30,7 @@ class KernelLog:
             self.close()
 
     def problem(self) -> str:
-        """Return what new messages say about this container's GPUs; empty: nothing.
+        """Return what new messages say about this container's GPUs, or an empty text.
 
         Only the first `broken_node.MOST_LINES` messages are read.
         """

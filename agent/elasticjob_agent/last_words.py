@@ -31,7 +31,7 @@ def of_program(code: int, lines: Sequence[str]) -> tuple[int, list[str]]:
     of them are returned, with its report of the failed process at the end.
 
     Args:
-        code: of the command, as a shell reports it.
+        code: the exit code of the command, as a shell reports it.
         lines: the last ones that it has written.
     """
     own = list(lines)

@@ -27,7 +27,7 @@ def launch(
 
     Args:
         start: the master's command.
-        config: of this member.
+        config: the configuration of this member.
         command: the training command.
         container: the environment of the container.
         socket: the path of the agent's socket.

@@ -42,9 +42,9 @@ class ProcessSupervisor:
         """Begin to reap children; needs the running event loop.
 
         Args:
-            command: of the training.
+            command: the training command.
             container: the container's environment.
-            memory: measures the container's memory for processes in standby; None: keep none.
+            memory: measures the container's memory for processes in standby; None to keep none.
             launches: whether the command is torchrun, whose processes are kept in standby, too.
         """
         self._command = list(command)
@@ -158,10 +158,7 @@ class TrainingProcesses:
         return self._processes[-1]
 
     async def failure(self) -> int | None:
-        """Wait until one has failed or all have exited with 0; return the place of the failed one.
-
-        None: none has failed.
-        """
+        """Wait for the first failing process and return its local rank; None if all succeed."""
         while self._failed is None and not self._all_have_ended:
             self._one_has_ended.clear()
             await self._one_has_ended.wait()
@@ -201,7 +198,7 @@ class TrainingProcesses:
 
     @property
     def pids(self) -> list[int]:
-        """The processes by local rank; 0: it has ended or could not be started."""
+        """The processes by local rank; 0 for one that has ended or could not be started."""
         return [process.pid for process in self._processes]
 
     def signal(self, number: int) -> None:

@@ -32,8 +32,12 @@ class _Indices:
 class DataLoader(torch.utils.data.DataLoader):  # type: ignore[misc, unused-ignore]
     """PyTorch's DataLoader for global batches. An iteration is the rest of an epoch.
 
+        loader = elasticjob.torch.DataLoader(dataset, batches, num_workers=4)
+        for samples in loader:
+            train(samples, scale=loader.part.scale, apply=loader.part.last)
+
     Attributes:
-        part: of the samples that were returned last.
+        part: the part whose samples were returned last.
     """
 
     part: Part
@@ -44,8 +48,9 @@ class DataLoader(torch.utils.data.DataLoader):  # type: ignore[misc, unused-igno
         Args:
             dataset: returns the sample of a number, such as a map-style data set of PyTorch or a
                 `datasets.Dataset` of Hugging Face.
-            batches: of this process.
-            options: of PyTorch's DataLoader, without those of its batches and their order.
+            batches: the global batches of this process.
+            options: arguments for PyTorch's DataLoader, without those of its batches and their
+                order.
         """
         indices = _Indices(batches)
         super().__init__(dataset, batch_sampler=indices, **options)

@@ -40,16 +40,20 @@ def worlds(
 ) -> Iterator[World]:
     """Join each world of the job, one after the other, until the training is finished.
 
+        for world in elasticjob.torch.worlds(state, folder="/checkpoints"):
+            with world:
+                train(state, world)  # calls world.commit()
+
     A world begins with the default process group, and with the newest committed state in all ranks.
     Train in `with world:`. When the block ends without a change of the world, the training is
     finished. A process that was asked to stop ends by SystemExit.
 
     Args:
-        state: of the training.
-        backend: of the group; nccl where there is a GPU, else gloo.
-        folder: for checkpoints, or a URL, which all members share: the training continues there if
-            no process has the state, as after a suspension. Rank 0 saves one when it leaves, at the
-            end, and at commits with `save`. None: the training begins again.
+        state: the model and optimizer that all ranks share.
+        backend: the group's backend. Default: nccl where there is a GPU, else gloo.
+        folder: a folder, or a URL, that all members share. The training continues at its newest
+            checkpoint if no process has the state, as after a suspension; without a folder it
+            begins again. Rank 0 saves one when it leaves, at the end, and at commits with `save`.
         keep: the number of checkpoints to keep.
         timeout: seconds for all processes to meet, and for each collective. Make it longer than
             `drainSeconds`, after which the agent replaces a process that does not come.

@@ -36,7 +36,8 @@ from elasticjob_operator.core.admission import (
     judge_request,
 )
 from elasticjob_operator.core.model.identity import identity_of
-from elasticjob_operator.core.model.observed import Observed, Pod
+from elasticjob_operator.core.model.observed import Observed
+from elasticjob_operator.core.model.pod import Pod
 from elasticjob_operator.core.scaling.request_status import FINISHED_PHASES
 from elasticjob_operator.pod_store import PodStore
 from elasticjob_operator.store import TYPES

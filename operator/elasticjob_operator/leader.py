@@ -15,7 +15,8 @@ from elasticjob_kube.session import Kube
 
 from elasticjob_operator.cluster_watches import QuotaWatch, watch_limit_ranges, watch_nodes
 from elasticjob_operator.config import Config
-from elasticjob_operator.core.model.observed import Defaults, Pod
+from elasticjob_operator.core.model.observed import Defaults
+from elasticjob_operator.core.model.pod import Pod
 from elasticjob_operator.core.sharding import Scope
 from elasticjob_operator.custom_watches import custom_informers
 from elasticjob_operator.ended_log import EndedLog

@@ -5,8 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TypeVar
 
-from elasticjob_operator.core.model.observed import NodeCondition
-from elasticjob_operator.core.scaling.disruption import Node, leaving_reason
+from elasticjob_operator.core.model.nodes import Node, NodeCondition, leaving_reason
 
 T = TypeVar("T")
 

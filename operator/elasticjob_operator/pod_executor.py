@@ -30,7 +30,7 @@ from elasticjob_operator.core.model.identity import (
     identity_of,
     was_made_for,
 )
-from elasticjob_operator.core.model.observed import Pod
+from elasticjob_operator.core.model.pod import Pod
 from elasticjob_operator.errors import StaleState, name_taken
 from elasticjob_operator.events import Events
 from elasticjob_operator.pod_store import PodStore

@@ -21,7 +21,7 @@ from elasticjob_operator.core.model.identity import (
     restored,
     tampering,
 )
-from elasticjob_operator.core.model.observed import Pod
+from elasticjob_operator.core.model.pod import Pod
 from elasticjob_operator.core.model.pods import Pods
 
 

@@ -33,8 +33,9 @@ from elasticjob_operator.core.manifests.infrastructure import manifest_inputs
 from elasticjob_operator.core.members.cluster_rules import Rules, with_cluster_rules
 from elasticjob_operator.core.model.identity import identity_of
 from elasticjob_operator.core.model.limit_ranges import LimitRange, default_limits
-from elasticjob_operator.core.model.observed import Observed, Pod
-from elasticjob_operator.core.scaling.disruption import Node
+from elasticjob_operator.core.model.nodes import Node
+from elasticjob_operator.core.model.observed import Observed
+from elasticjob_operator.core.model.pod import Pod
 from elasticjob_operator.infrastructure_record import InfrastructureRecord
 from elasticjob_operator.node_store import NodeChange, NodeStore
 from elasticjob_operator.pod_store import PodStore

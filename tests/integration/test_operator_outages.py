@@ -30,7 +30,7 @@ from elasticjob_kube.resources import (
 from elasticjob_kube.session import Kube
 from elasticjob_localcluster import daemons
 from elasticjob_localcluster.cluster import Cluster
-from elasticjob_operator.core.model.observed import Pod
+from elasticjob_operator.core.model.pod import Pod
 
 from tests.conftest import shared_cluster
 from tests.support.fake_kubelet import kubelet

@@ -35,6 +35,7 @@ from tests.support.operator_process import (
 )
 from tests.support.random_requests import record_twins
 from tests.support.wait import until
+from tests.support.warm_process import WarmProcess
 
 pytestmark = pytest.mark.thorough
 
@@ -185,7 +186,7 @@ async def _leaders(kube: Kube) -> set[str]:
 @asynccontextmanager
 async def _two_shards_with_jobs(
     cluster: Cluster, kube: Kube, teams: tuple[str, str], log: Path
-) -> AsyncIterator[tuple[ChaosProxy, asyncio.subprocess.Process]]:
+) -> AsyncIterator[tuple[ChaosProxy, WarmProcess]]:
     """Run a process behind a proxy that leads both shards, with a job in each."""
     async with (
         chaos_proxy(cluster, log.parent) as proxy,
@@ -198,7 +199,7 @@ async def _two_shards_with_jobs(
 
 
 async def _freeze_in_a_scale_out(
-    kube: Kube, teams: tuple[str, str], proxy: ChaosProxy, process: asyncio.subprocess.Process
+    kube: Kube, teams: tuple[str, str], proxy: ChaosProxy, process: WarmProcess
 ) -> None:
     """Scale a job of each shard out, and freeze the process between a create and its answer."""
     frozen = asyncio.Event()
@@ -219,7 +220,7 @@ async def _resume_after_the_scale_out(
     kube: Kube,
     teams: tuple[str, str],
     proxy: ChaosProxy,
-    process: asyncio.subprocess.Process,
+    process: WarmProcess,
     log: Path,
 ) -> int:
     """Resume the process when others have ended its work, and wait until it notices.

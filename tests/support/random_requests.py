@@ -28,7 +28,7 @@ from elasticjob_kube.resources import (
     Resource,
 )
 from elasticjob_kube.session import Kube
-from elasticjob_operator.core.model.observed import Pod
+from elasticjob_operator.core.model.pod import Pod
 
 from tests.support.fake_kubelet import end
 from tests.support.operator_process import create, job, phase

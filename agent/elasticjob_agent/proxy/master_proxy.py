@@ -34,8 +34,8 @@ class MasterProxy:
         """Call over a channel to the master, in the name of a pod.
 
         Args:
-            channel: to the master.
-            pod_uid: of the pod.
+            channel: the channel to the master.
+            pod_uid: the UID of the pod.
             others: the handlers of calls that the agent itself answers, by name.
         """
         self._shards = ShardProxy(channel, pod_uid)

@@ -52,10 +52,10 @@ class Interpreter:
 
         Args:
             start: starts a command in an environment.
-            command: of the training.
-            position: of the script, or of -m, in the command.
-            environment: of the process.
-            imports: what to import before an order to go; None: run the program at once.
+            command: the training command.
+            position: the position of the script, or of -m, in the command.
+            environment: the environment of the process.
+            imports: what to import before an order to go. If None, run the program at once.
             rests: whether it leaves most of the CPU to others while it imports.
             launches: whether the program is torchrun, whose processes are to be kept in standby.
             piped: whether its standard output is a pipe.

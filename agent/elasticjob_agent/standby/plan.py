@@ -25,7 +25,7 @@ class Child:
     """A process that torchrun starts.
 
     Attributes:
-        command: of it; the second word is -u.
+        command: its command, whose second word is -u.
         environment: what its libraries read at their start, as far as it differs from torchrun's.
         count: the number of such processes.
     """
@@ -44,7 +44,8 @@ class Report:
         changes: variables that it has changed, and the names of those that it has removed.
         path: its new sys.path.
         child: what it has started, if it is torchrun.
-        index: of the process that reports, among those that torchrun starts; None for any other.
+        index: the index of the reporting process among those that torchrun starts; None for any
+            other.
         ready: it has imported in standby all that it is to import.
         problem: why interpreters in standby must not be used for this program.
     """

@@ -80,12 +80,12 @@ class StandbyPool:
         piped: bool,
         on_exit: Callable[[int], None],
     ) -> Popen[bytes] | None:
-        """Return the process that runs a command, from now on; None: the pool cannot start it.
+        """Return the process that runs a command from now on, or None if the pool cannot start it.
 
         Args:
             slot: the process among those of the member.
-            command: with its references replaced.
-            environment: of the process.
+            command: the command with its references replaced.
+            environment: the environment of the process.
             piped: whether its standard output is a pipe.
             on_exit: called with its exit code.
 

@@ -46,8 +46,8 @@ def environment(
     """Return torchrun's options for one of its nodes.
 
     Args:
-        address: of the first node, to which all connect.
-        port: of the first node.
+        address: the address of the first node, to which all connect.
+        port: the port of the first node.
         nodes: the number of nodes.
         node_rank: the position of this node.
         processes: the number of processes that it starts.

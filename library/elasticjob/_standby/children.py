@@ -63,9 +63,9 @@ class Children:
         """Let children import these parts of a plan, one child after another.
 
         Args:
-            facts: of an earlier child, if none has been started yet.
+            facts: facts about an earlier child, if none has been started yet.
             parts: what it has imported.
-            oom_score: of a child that runs.
+            oom_score: the score of a child that runs.
             rests: whether children leave most of the CPU to others while they import.
         """
         plan = {"plan": parts, "rests": rests, "oom_score": oom_score, "index": -1}

@@ -17,7 +17,8 @@ from elasticjob_operator.core.members.reconcile_result import JobFailure, Reconc
 from elasticjob_operator.core.members.retained_pods import excess
 from elasticjob_operator.core.model import patches
 from elasticjob_operator.core.model.actions import Decision, DeleteJob, EmitEvent, shortest_wait
-from elasticjob_operator.core.model.observed import Observed, Pod
+from elasticjob_operator.core.model.observed import Observed
+from elasticjob_operator.core.model.pod import Pod
 from elasticjob_operator.core.quota.workloads import finish_workloads
 from elasticjob_operator.core.scaling.plan_queue import end_plans_and_requests
 from elasticjob_operator.core.status_writes import decision_with_status

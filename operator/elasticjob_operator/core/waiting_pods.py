@@ -7,7 +7,8 @@ from elasticjob_api.elasticjob import ElasticJobStatus
 
 from elasticjob_operator.core.job_status import has_too_few_members
 from elasticjob_operator.core.members.failure_policy import why_pending
-from elasticjob_operator.core.model.observed import Observed, Pod
+from elasticjob_operator.core.model.observed import Observed
+from elasticjob_operator.core.model.pod import Pod
 
 _MAX_REASONS = 3
 _MAX_REASON_CHARACTERS = 500

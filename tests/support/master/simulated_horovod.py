@@ -29,11 +29,8 @@ from elasticjob_master.core.rendezvous.events import (
 )
 from elasticjob_master.core.rendezvous.rules import RoleSize, Rules, Timing
 from elasticjob_master.core.rendezvous.state import RendezvousState
-from elasticjob_master.persistence.stored_member import (
-    StoredMember,
-    restore_member,
-    store_member,
-)
+from elasticjob_master.persistence.snapshot import restore_member, store_member
+from elasticjob_master.persistence.stored_state import StoredMember
 
 from tests.support.master.changed_settings import changed_settings
 from tests.support.master.simulated_agents import SimulatedAgent, SimulatedRendezvous
@@ -224,7 +221,7 @@ class SimulatedHorovod(SimulatedRendezvous):
                 world=before.world,
                 finished=before.finished_at is not None,
                 world_failed=before.world_failed,
-                standby=before.standby,
+                successors=before.successors,
             )
         )
         for agent in self.agents.values():

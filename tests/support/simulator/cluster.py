@@ -30,8 +30,9 @@ from elasticjob_kube.resources import (
 from elasticjob_operator.cluster_watches import QuotaWatch
 from elasticjob_operator.core.decide import decide
 from elasticjob_operator.core.members.backoff import seconds_left
-from elasticjob_operator.core.model.observed import Defaults, Pod
-from elasticjob_operator.core.scaling.disruption import Node
+from elasticjob_operator.core.model.nodes import Node
+from elasticjob_operator.core.model.observed import Defaults
+from elasticjob_operator.core.model.pod import Pod
 from elasticjob_operator.core.sharding import Scope
 from elasticjob_operator.decision_costs import DecisionCosts
 from elasticjob_operator.errors import StaleState

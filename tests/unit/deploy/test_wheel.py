@@ -43,6 +43,14 @@ def test_the_wheel_of_the_source_distribution_has_every_file_of_the_packages(
     assert {f"{package.name}/py.typed" for package in PACKAGES} - names == set()
 
 
+def test_the_wheel_has_its_licence_and_that_of_the_charts_library(wheel: ZipFile) -> None:
+    [metadata] = [name for name in wheel.namelist() if name.endswith(".dist-info/METADATA")]
+    assert "\nLicense-Expression: Apache-2.0\n" in wheel.read(metadata).decode()
+    licences = metadata.replace("METADATA", "licenses/")
+    assert wheel.read(f"{licences}LICENSE") == (REPOSITORY / "LICENSE").read_bytes()
+    assert [name for name in wheel.namelist() if name.startswith(licences) and "uplot" in name]
+
+
 def test_the_wheel_has_the_definitions_and_policies_for_a_cluster_with_an_operator(
     wheel: ZipFile, tmp_path: Path
 ) -> None:

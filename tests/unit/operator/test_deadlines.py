@@ -14,7 +14,8 @@ from elasticjob_api.elasticjob import ElasticJob
 from elasticjob_api.meta import Json
 from elasticjob_api.times import format_time
 from elasticjob_operator.core.deadlines import check_deadlines
-from elasticjob_operator.core.model.observed import Observed, Pod
+from elasticjob_operator.core.model.observed import Observed
+from elasticjob_operator.core.model.pod import Pod
 from elasticjob_operator.core.model.pods import Pods
 
 START = 1_800_000_000.0

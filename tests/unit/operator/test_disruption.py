@@ -15,16 +15,12 @@ from elasticjob_api.meta import Json
 from elasticjob_api.names import API_VERSION
 from elasticjob_api.scaleplan import ScalePlan
 from elasticjob_kube.resources import ELASTIC_JOBS, NODES, PODS, SCALE_OUTS, SCALE_PLANS
-from elasticjob_operator.core.model.observed import Observed, Pod
+from elasticjob_operator.core.model.nodes import CORDONED, LEAVING_REASONS, Node, leaving_reason
+from elasticjob_operator.core.model.observed import Observed
+from elasticjob_operator.core.model.pod import Pod
 from elasticjob_operator.core.model.pods import Pods
 from elasticjob_operator.core.scaling import disruption
-from elasticjob_operator.core.scaling.disruption import (
-    CORDONED,
-    LEAVING_REASONS,
-    Node,
-    leaving_reason,
-    plans_for_disruptions,
-)
+from elasticjob_operator.core.scaling.disruption import plans_for_disruptions
 from elasticjob_operator.store import Store
 
 from tests.support.simulator.cluster import JOB, NAMESPACE, Cluster, job_body

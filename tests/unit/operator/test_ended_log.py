@@ -11,7 +11,7 @@ import pytest
 from elasticjob_api import names
 from elasticjob_api.elasticjob import ElasticJob
 from elasticjob_api.meta import Json
-from elasticjob_operator.core.model.observed import Pod
+from elasticjob_operator.core.model.pod import Pod
 from elasticjob_operator.ended_log import EndedLog
 
 OWNER = {

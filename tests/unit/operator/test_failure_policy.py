@@ -24,7 +24,7 @@ from elasticjob_operator.core.members.failure_policy import (
     why_pending,
 )
 from elasticjob_operator.core.members.more_memory import increased_memory
-from elasticjob_operator.core.model.observed import Pod
+from elasticjob_operator.core.model.pod import Pod
 from hypothesis import given
 from hypothesis import strategies as st
 

@@ -24,8 +24,9 @@ from elasticjob_kube.resources import (
     Resource,
 )
 from elasticjob_operator.core.model.actions import EmitEvent
-from elasticjob_operator.core.model.observed import Pod, owner_reference
+from elasticjob_operator.core.model.observed import owner_reference
 from elasticjob_operator.core.model.plan import PlanRefused
+from elasticjob_operator.core.model.pod import Pod
 from elasticjob_operator.core.scaling.limits import check_bounds
 from elasticjob_operator.core.scaling.resize import resize_request
 from elasticjob_operator.events import Events

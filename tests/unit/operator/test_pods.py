@@ -8,7 +8,7 @@ import msgspec
 from elasticjob_api import names
 from elasticjob_api.limits import MAX_INDEX
 from elasticjob_operator.core.model.identity import JobIdentity
-from elasticjob_operator.core.model.observed import Pod
+from elasticjob_operator.core.model.pod import Pod
 from elasticjob_operator.core.model.pods import Pods, RolePods
 from elasticjob_operator.pod_store import PodStore
 from hypothesis import given

@@ -16,7 +16,7 @@ from elasticjob_api.meta import Json
 from elasticjob_api.pod_identity import MemberIdentity, member_of_name
 from elasticjob_kube.resources import ELASTIC_JOBS, PODS, SCALE_PLANS
 from elasticjob_operator.core.model.identity import JobIdentity
-from elasticjob_operator.core.model.observed import Pod
+from elasticjob_operator.core.model.pod import Pod
 from elasticjob_operator.store import Store
 from hypothesis import given
 from hypothesis import strategies as st

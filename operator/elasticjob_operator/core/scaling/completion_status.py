@@ -14,8 +14,9 @@ from elasticjob_api.times import format_time, parse_time
 from msgspec.structs import replace
 
 from elasticjob_operator.core.model.actions import Action, WriteBackReplicas
-from elasticjob_operator.core.model.observed import Observed, Pod
+from elasticjob_operator.core.model.observed import Observed
 from elasticjob_operator.core.model.plan import Indices, Quantities
+from elasticjob_operator.core.model.pod import Pod
 from elasticjob_operator.core.model.pods import Pods
 from elasticjob_operator.core.scaling import drain, migration, progress_messages, resize
 from elasticjob_operator.core.scaling.plan_membership import PlanMembership

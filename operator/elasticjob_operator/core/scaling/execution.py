@@ -25,8 +25,9 @@ from msgspec.structs import replace
 from elasticjob_operator.core.manifests.placement import AvoidedNodes
 from elasticjob_operator.core.model import patches
 from elasticjob_operator.core.model.actions import Action
-from elasticjob_operator.core.model.observed import Observed, Pod
+from elasticjob_operator.core.model.observed import Observed
 from elasticjob_operator.core.model.plan import Indices, Quantities, ResolvedPlan
+from elasticjob_operator.core.model.pod import Pod
 from elasticjob_operator.core.scaling import (
     completion_status,
     drain,

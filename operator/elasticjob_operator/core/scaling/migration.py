@@ -19,8 +19,9 @@ from msgspec.structs import replace
 from elasticjob_operator.core.manifests.placement import AvoidedNodes
 from elasticjob_operator.core.members.failure_policy import classify
 from elasticjob_operator.core.model.actions import shortest_wait
-from elasticjob_operator.core.model.observed import Observed, Pod
+from elasticjob_operator.core.model.observed import Observed
 from elasticjob_operator.core.model.plan import Indices
+from elasticjob_operator.core.model.pod import Pod
 from elasticjob_operator.core.scaling import drain, node_conditions, progress_messages, resize
 from elasticjob_operator.core.scaling.plan_membership import PlanMembership
 

@@ -12,8 +12,10 @@ from elasticjob_api.scaleplan import MAX_PODS_PER_PLAN, PodToMigrate, ScalePlan
 from elasticjob_api.times import time_or_none
 
 from elasticjob_operator.core.model.actions import CreatePlan, shortest_wait
-from elasticjob_operator.core.model.observed import NodeCondition, Observed, Pod
+from elasticjob_operator.core.model.nodes import NodeCondition
+from elasticjob_operator.core.model.observed import Observed
 from elasticjob_operator.core.model.plan import staying_indices
+from elasticjob_operator.core.model.pod import Pod
 from elasticjob_operator.core.scaling import disruption
 
 _TIMEOUT_SECONDS = 300

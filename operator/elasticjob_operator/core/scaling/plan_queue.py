@@ -55,11 +55,9 @@ def advance_scaling(
     now: float,
     *,
     why_waits: WhyPlanWaits = lambda _: "",
-    may_begin: bool = True,
 ) -> ScalingResult:
-    """Advance the plan that is being executed.
+    """Advance the plan that is being executed; if there is none, begin or create the next one.
 
-    If there is none, and `may_begin`, begin the next one or create its ScalePlan.
     A plan for which `why_waits` returns a text stays in the queue, with this text as its message.
     """
     active = _active_plan(observed)
@@ -67,8 +65,8 @@ def advance_scaling(
     waiting, refusals = _refuse_newest(observed, _waiting(observed), now)
     if active is not None and all(action.uid != active.metadata.uid for action in orphans):
         result = _advance_active(observed, status, active, waiting, now)
-    elif orphans or not may_begin:
-        result = _without_active_plan(status)
+    elif orphans:
+        result = members_at_rest(status)
     else:
         result = _start_next(observed, without_plan(status), waiting, now, why_waits)
     expired, expiry_due = request_status.delete_expired(request_status.all_scalers(observed), now)
@@ -122,10 +120,10 @@ def end_plans_and_requests(observed: Observed, reason: str, now: float) -> list[
     ]
 
 
-def _without_active_plan(status: ElasticJobStatus) -> ScalingResult:
-    """Return the result of a job in which every member stays."""
+def members_at_rest(status: ElasticJobStatus) -> ScalingResult:
+    """Return the result of a job without a running plan: every member of its roles stays."""
     indices = current_indices(status)
-    return ScalingResult(status, indices, indices)
+    return _without_removed_roles(ScalingResult(status, indices, indices))
 
 
 def _without_removed_roles(result: ScalingResult) -> ScalingResult:
@@ -184,7 +182,7 @@ def _start_next(
 
     Or create the ScalePlan for an edit of the spec, or for the ScaleIn or ScaleOut that is first.
     """
-    result = _without_active_plan(status)
+    result = members_at_rest(status)
     existing = {item.metadata.name for item in observed.plans}
     if status.current_plan is not None and status.current_plan not in existing:
         status, actions = deleted_plan.return_to_former_size(observed, status)

@@ -8,8 +8,9 @@ from elasticjob_api.indices import parse_indices
 from elasticjob_api.pod_identity import MemberKey
 
 from elasticjob_operator.core.members.failure_policy import describe, why_pending
-from elasticjob_operator.core.model.observed import Observed, Pod
+from elasticjob_operator.core.model.observed import Observed
 from elasticjob_operator.core.model.plan import Indices
+from elasticjob_operator.core.model.pod import Pod
 
 _MAX_MEMBERS_NAMED = 10
 _MAX_REASONS = 3
