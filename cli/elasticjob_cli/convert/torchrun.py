@@ -9,9 +9,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import PurePath
 from types import MappingProxyType
 
-from elasticjob_cli.convert.tables.dlrover import DLROVER_RUN
-from elasticjob_cli.convert.tables.rows import Fate, Row, option
-from elasticjob_cli.convert.tables.torchrun import TORCHRUN
+from elasticjob_cli.convert.tables.rows import TABLES, Fate, Row, option
 
 _SHELLS = ("sh", "bash", "dash", "ash", "zsh")
 _MODULE = r"python[\d.]*(?:[ \t]+-u)?[ \t]+-m[ \t]+torch\.distributed\.(?:run|launch)"
@@ -21,7 +19,9 @@ _VALUE = r"""(?:"[^"]*"|'[^']*'|\$\([^()\s]*\)|\$\{[^}]*\}|\$(?![({])|[^\s;&|"'(
 _OPTION = re.compile(rf"[\s\\]*(?P<name>--?[A-Za-z][\w-]*)(?:=(?P<value>{_VALUE}))?(?=[\s;&|)]|$)")
 _SPACE_VALUE = re.compile(rf"[ \t\\\n]+(?P<value>(?!-){_VALUE})")
 
-_ROWS: Mapping[str, Row] = MappingProxyType({option(row): row for row in (*TORCHRUN, *DLROVER_RUN)})
+_ROWS: Mapping[str, Row] = MappingProxyType(
+    {option(row): row for row in (*TABLES["torchrun"], *TABLES["dlrover-run"])}
+)
 
 
 @dataclass(frozen=True)
