@@ -20,7 +20,7 @@ from elasticjob_processes.killing import kill_descendants
 from elasticjob_processes.reaper import ChildReaper
 
 from elasticjob_agent.process_environment import render
-from elasticjob_agent.standby.plan import Memory
+from elasticjob_agent.standby.import_list import Memory
 from elasticjob_agent.standby.pool import Shell, StandbyPool
 from elasticjob_agent.start_failure import CannotStart, cannot_start
 from elasticjob_agent.training_process import TrainingProcess

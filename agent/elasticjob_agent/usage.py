@@ -15,7 +15,7 @@ from typing import Generic, TypeVar
 import psutil
 
 from elasticjob_agent import cgroup, gpu
-from elasticjob_agent.standby.plan import Memory
+from elasticjob_agent.standby.import_list import Memory
 
 STALE_SECONDS = 30.0
 Reading = TypeVar("Reading")

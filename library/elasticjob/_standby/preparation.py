@@ -18,12 +18,12 @@ _GPUS = ("/dev/nvidia", "/dev/kfd", "/dev/dri/", "/dev/accel")
 _STANDARD = os.path.dirname(os.__file__) + os.sep  # noqa: PTH120 (pathlib would be one more import)
 
 
-def recorded(plan: list[dict[str, Any]], start: dict[str, str], *, rests: bool) -> list[Segment]:
-    """Import the modules of a plan, and record the variables that they read."""
+def recorded(imports: list[dict[str, Any]], start: dict[str, str], *, rests: bool) -> list[Segment]:
+    """Import the modules of an import list, and record the variables that they read."""
     resting = _Resting()
     if rests:
         sys.meta_path.insert(0, resting)
-    segments = [Segment(part, start) for part in plan]
+    segments = [Segment(part, start) for part in imports]
     if rests:
         sys.meta_path.remove(resting)
     return segments

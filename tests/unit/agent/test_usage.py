@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 from elasticjob_agent import cgroup, usage
 from elasticjob_agent.gpu import GpuUsage, Reader
-from elasticjob_agent.standby.plan import Memory
+from elasticjob_agent.standby.import_list import Memory
 from elasticjob_agent.usage import Meter, Sampler, Usage
 
 PID = 7
