@@ -15,8 +15,7 @@ from collections.abc import Callable
 from typing import Any
 
 from . import GO, MORE, environment, preparation
-from .imports import Imports
-from .reports import Reporter
+from .imports import Imports, Reporter
 
 _LAST_OOM_SCORE = "1000"
 _OOM_SCORE = "/proc/self/oom_score_adj"
