@@ -1,6 +1,7 @@
-"""Runs operators for all namespaces that share the work by shards, in a cluster of their own.
+"""Runs operators for all namespaces that share the work by partitions, in a cluster of their own.
 
-Each job has each of its pods once, whichever process ends, freezes or has another number of shards.
+Each job has each of its pods once, whichever process ends, freezes or has another number of
+partitions.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from elasticjob_api import names
 from elasticjob_kube.resources import EVENTS, NAMESPACES, SCALE_OUTS
 from elasticjob_kube.session import Kube
 from elasticjob_localcluster.cluster import Cluster
-from elasticjob_operator.core.sharding import Shard
+from elasticjob_operator.core.partitioning import Partition
 
 from tests.conftest import shared_cluster, wait_for_defaults
 from tests.support.chaos_proxy import ChaosProxy, WriteRequest, chaos_proxy
@@ -35,12 +36,13 @@ from tests.support.operator_process import (
 )
 from tests.support.random_requests import record_twins
 from tests.support.wait import until
+from tests.support.warm_process import WarmProcess
 
 pytestmark = pytest.mark.thorough
 
 LEASES = (f"{names.OPERATOR}-0", f"{names.OPERATOR}-1")
 PLACE = "default"
-OPTIONS = ("--lease-namespace", PLACE, "--lease-seconds", "6", "--shards")
+OPTIONS = ("--lease-namespace", PLACE, "--lease-seconds", "6", "--partitions")
 
 
 @pytest.fixture(scope="module")
@@ -52,11 +54,11 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
 
 @pytest_asyncio.fixture
 async def teams(kube: Kube) -> AsyncIterator[tuple[str, str]]:
-    """Make a namespace of each of two shards, whose pods run; no member gets two live pods."""
+    """Make a namespace of each of two partitions, whose pods run; no member gets two live pods."""
     found = []
     async with AsyncExitStack() as stack:
         for index in range(2):
-            name = await _namespace_of(kube, Shard(index, 2))
+            name = await _namespace_of(kube, Partition(index, 2))
             found.append(name)
             stack.push_async_callback(kube.delete, NAMESPACES, None, name)
             await wait_for_defaults(kube, name)
@@ -66,7 +68,7 @@ async def teams(kube: Kube) -> AsyncIterator[tuple[str, str]]:
         yield found[0], found[1]
 
 
-@pytest.mark.guarantee("shards")
+@pytest.mark.guarantee("partitions")
 async def test_a_second_process_gets_its_share_and_the_first_one_gets_it_back_when_it_is_killed(
     cluster: Cluster, kube: Kube, teams: tuple[str, str], tmp_path: Path
 ) -> None:
@@ -77,7 +79,7 @@ async def test_a_second_process_gets_its_share_and_the_first_one_gets_it_back_wh
             await run_job(kube, team, job())
         async with start(tmp_path / "second", *OPTIONS, "2") as second:
             await until(
-                "each leads one shard", partial(_leaders, kube), lambda found: len(found) == 2
+                "each leads one partition", partial(_leaders, kube), lambda found: len(found) == 2
             )
             for team in teams:
                 await create(kube, team, SCALE_OUTS, "more", jobName="job", count=1)
@@ -96,16 +98,18 @@ async def test_a_second_process_gets_its_share_and_the_first_one_gets_it_back_wh
     assert await _leaders(kube) == {""}, "a process that ends releases its Leases"
 
 
-@pytest.mark.guarantee("shards", "two-leaders")
+@pytest.mark.guarantee("partitions", "two-leaders")
 async def test_a_process_frozen_beyond_its_leases_writes_nothing_when_it_resumes(
     cluster: Cluster, kube: Kube, teams: tuple[str, str], tmp_path: Path
 ) -> None:
     log = tmp_path / "first"
     async with (
-        _two_shards_with_jobs(cluster, kube, teams, log) as (proxy, first),
+        _two_partitions_with_jobs(cluster, kube, teams, log) as (proxy, first),
         operator(cluster.kubeconfig, None, tmp_path / "second", *OPTIONS, "2"),
     ):
-        await until("each leads one shard", partial(_leaders, kube), lambda found: len(found) == 2)
+        await until(
+            "each leads one partition", partial(_leaders, kube), lambda found: len(found) == 2
+        )
         await _freeze_in_a_scale_out(kube, teams, proxy, first)
         before = await _resume_after_the_scale_out(kube, teams, proxy, first, log)
         assert _written(proxy, before) == []
@@ -116,8 +120,8 @@ async def test_a_process_frozen_beyond_its_leases_writes_nothing_when_it_resumes
             assert await worker_indices(kube, team) == list(range(6))
 
 
-@pytest.mark.guarantee("shards")
-async def test_processes_with_another_number_of_shards_take_turns(
+@pytest.mark.guarantee("partitions")
+async def test_processes_with_another_number_of_partitions_take_turns(
     cluster: Cluster, kube: Kube, teams: tuple[str, str], tmp_path: Path
 ) -> None:
     start = partial(operator, cluster.kubeconfig, None)
@@ -127,7 +131,7 @@ async def test_processes_with_another_number_of_shards_take_turns(
     async with start(two, *OPTIONS, "2") as of_two:
         await _leads(two, 0, 1)
         async with start(one, *OPTIONS, "1"):
-            text = f"waiting: lease {names.OPERATOR} is held by replicas with --shards 2"
+            text = f"waiting: lease {names.OPERATOR} is held by replicas with --partitions 2"
             await until("the one waits", partial(has_logged, one, text))
             for team in teams:
                 await run_job(kube, team, job())
@@ -143,50 +147,52 @@ async def test_processes_with_another_number_of_shards_take_turns(
                 assert not await has_logged(three, "sharing the work")
 
 
-@pytest.mark.guarantee("shards", "two-leaders")
-async def test_a_frozen_process_of_an_earlier_number_of_shards_writes_nothing_when_it_resumes(
+@pytest.mark.guarantee("partitions", "two-leaders")
+async def test_a_frozen_process_of_an_earlier_number_of_partitions_writes_nothing_when_it_resumes(
     cluster: Cluster, kube: Kube, teams: tuple[str, str], tmp_path: Path
 ) -> None:
     log = tmp_path / "first"
     async with (
-        _two_shards_with_jobs(cluster, kube, teams, log) as (proxy, first),
+        _two_partitions_with_jobs(cluster, kube, teams, log) as (proxy, first),
         operator(cluster.kubeconfig, None, tmp_path / "second", *OPTIONS, "3"),
     ):
         await _freeze_in_a_scale_out(kube, teams, proxy, first)
         before = await _resume_after_the_scale_out(kube, teams, proxy, first, log)
-        text = f"waiting: lease {names.OPERATOR} is held by replicas with --shards 3"
+        text = f"waiting: lease {names.OPERATOR} is held by replicas with --partitions 3"
         await until("it waits", partial(has_logged, log, text))
         assert _written(proxy, before) == []
         for team in teams:
             assert await worker_indices(kube, team) == list(range(5))
 
 
-async def _namespace_of(kube: Kube, shard: Shard) -> str:
-    """Create a namespace that belongs to a shard; return its name."""
+async def _namespace_of(kube: Kube, partition: Partition) -> str:
+    """Create a namespace that belongs to a partition; return its name."""
     while True:
         made = await kube.create(NAMESPACES, None, {"metadata": {"generateName": "team-"}})
         name: str = made["metadata"]["name"]
-        if shard.has(name):
+        if partition.has(name):
             return name
         await kube.delete(NAMESPACES, None, name)
 
 
-async def _leads(log: Path, *shards: int) -> None:
-    """Wait until the process with this log leads these shards."""
-    for shard in shards:
-        await until(f"it leads {shard}", partial(has_logged, log, f"leading shard {shard} of "))
+async def _leads(log: Path, *partitions: int) -> None:
+    """Wait until the process with this log leads these partitions."""
+    for partition in partitions:
+        await until(
+            f"it leads {partition}", partial(has_logged, log, f"leading partition {partition} of ")
+        )
 
 
 async def _leaders(kube: Kube) -> set[str]:
-    """Return the holders of both shards' Leases."""
+    """Return the holders of both partitions' Leases."""
     return {await leader(kube, PLACE, lease) for lease in LEASES}
 
 
 @asynccontextmanager
-async def _two_shards_with_jobs(
+async def _two_partitions_with_jobs(
     cluster: Cluster, kube: Kube, teams: tuple[str, str], log: Path
-) -> AsyncIterator[tuple[ChaosProxy, asyncio.subprocess.Process]]:
-    """Run a process behind a proxy that leads both shards, with a job in each."""
+) -> AsyncIterator[tuple[ChaosProxy, WarmProcess]]:
+    """Run a process behind a proxy that leads both partitions, with a job in each."""
     async with (
         chaos_proxy(cluster, log.parent) as proxy,
         operator(proxy.kubeconfig, None, log, *OPTIONS, "2") as process,
@@ -198,9 +204,9 @@ async def _two_shards_with_jobs(
 
 
 async def _freeze_in_a_scale_out(
-    kube: Kube, teams: tuple[str, str], proxy: ChaosProxy, process: asyncio.subprocess.Process
+    kube: Kube, teams: tuple[str, str], proxy: ChaosProxy, process: WarmProcess
 ) -> None:
-    """Scale a job of each shard out, and freeze the process between a create and its answer."""
+    """Scale a job of each partition out, and freeze the process between a create and its answer."""
     frozen = asyncio.Event()
 
     def on_write(write: WriteRequest, when: str) -> None:
@@ -219,7 +225,7 @@ async def _resume_after_the_scale_out(
     kube: Kube,
     teams: tuple[str, str],
     proxy: ChaosProxy,
-    process: asyncio.subprocess.Process,
+    process: WarmProcess,
     log: Path,
 ) -> int:
     """Resume the process when others have ended its work, and wait until it notices.

@@ -19,7 +19,7 @@ from elasticjob_api.meta import (
 from elasticjob_api.scaleplan import MAX_PODS_PER_PLAN, JobName, Pods, RoleName
 from elasticjob_api.scripts import NEEDS_SCRIPT, Script, ScriptRun, Variables
 
-ScalerPhase = Literal["Pending", "Scaling", "ScaleSucceeded", "ScaleFailed"]
+RequestPhase = Literal["Pending", "Scaling", "ScaleSucceeded", "ScaleFailed"]
 ScaleCount = Annotated[int, Meta(ge=1, le=10_000)]
 TimeoutSeconds = Annotated[int, Meta(ge=1, le=31_536_000)]
 TtlSeconds = Annotated[
@@ -84,10 +84,10 @@ class ScaleInSpec(Object, frozen=True):
     )
 
 
-class ScalerStatus(Object, frozen=True):
+class ScaleRequestStatus(Object, frozen=True):
     """The state of the request, which follows the plan's."""
 
-    phase: Annotated[ScalerPhase | None, Meta(description="State of the execution.")] = None
+    phase: Annotated[RequestPhase | None, Meta(description="State of the execution.")] = None
     message: Annotated[
         Message, Meta(description="What was changed, or why not, with field, value and bound.")
     ] = ""
@@ -115,7 +115,9 @@ class ScaleOut(Object, frozen=True):
 
     metadata: ObjectMeta
     spec: Annotated[ScaleOutSpec, Meta(description="The members to add.")]
-    status: Annotated[ScalerStatus, Meta(description="State of the execution.")] = ScalerStatus()
+    status: Annotated[ScaleRequestStatus, Meta(description="State of the execution.")] = (
+        ScaleRequestStatus()
+    )
 
     COLUMNS: ClassVar[tuple[Column, ...]] = _COLUMNS
 
@@ -125,6 +127,8 @@ class ScaleIn(Object, frozen=True):
 
     metadata: ObjectMeta
     spec: Annotated[ScaleInSpec, Meta(description="The members to remove.")]
-    status: Annotated[ScalerStatus, Meta(description="State of the execution.")] = ScalerStatus()
+    status: Annotated[ScaleRequestStatus, Meta(description="State of the execution.")] = (
+        ScaleRequestStatus()
+    )
 
     COLUMNS: ClassVar[tuple[Column, ...]] = _COLUMNS

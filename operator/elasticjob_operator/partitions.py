@@ -1,16 +1,16 @@
-"""Leads shards: waits for their Leases, works on those it gets, and gives them up.
+"""Leads partitions: waits for their Leases, works on those it gets, and gives them up.
 
-Each shard that this process leads has watches, a cache and a queue of its own. So the objects of a
-shard are listed after its Lease was acquired, as its previous leader has left them; a lost Lease
-ends the work on its shard alone; and no shard's state outlives the right to work on it. The price
-is that each watch is repeated for each led shard; events of other shards are skipped after their
-namespace was read.
+Each partition that this process leads has watches, a cache and a queue of its own. So the objects
+of a partition are listed after its Lease was acquired, as its previous leader has left them; a lost
+Lease ends the work on its partition alone; and no partition's state outlives the right to work on
+it. The price is that each watch is repeated for each led partition; events of other partitions are
+skipped after their namespace was read.
 
-Processes with different `--shards` assign a job to different Leases. So with several shards a
-process first needs the installation's Lease, which has the name of the one Lease without shards.
-All processes of the same `--shards` hold it together: its holder is not a process, but what they
-must agree on. Others, also those of versions without shards, wait until none of them has renewed it
-for the Lease's duration.
+Processes with different `--partitions` assign a job to different Leases. So with several partitions
+a process first needs the installation's Lease, which has the name of the one Lease without
+partitions. All processes of the same `--partitions` hold it together: its holder is not a process,
+but what they must agree on. Others, also those of versions without partitions, wait until none of
+them has renewed it for the Lease's duration.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from elasticjob_api import names
 from elasticjob_kube.session import Kube
 
 from elasticjob_operator.config import Config
-from elasticjob_operator.core.sharding import Scope, Shard, Shares
+from elasticjob_operator.core.partitioning import Partition, Scope, Shares
 from elasticjob_operator.errors import StorageRestored
 from elasticjob_operator.http_server import OperatorState
 from elasticjob_operator.leader import Leader
@@ -37,8 +37,8 @@ Check = Callable[[], None]
 
 
 @dataclass
-class Shards:
-    """The shards of the installation, from the view of one process.
+class Partitions:
+    """The partitions of the installation, from the view of one process.
 
     Attributes:
         kube: the session for the work.
@@ -50,12 +50,12 @@ class Shards:
     lease_kube: Kube
     config: Config
     state: OperatorState
-    _tasks: dict[Shard, asyncio.Task[None]] = field(default_factory=dict)
-    _led: dict[Shard, Leadership] = field(default_factory=dict)
+    _tasks: dict[Partition, asyncio.Task[None]] = field(default_factory=dict)
+    _led: dict[Partition, Leadership] = field(default_factory=dict)
     _is_ending: bool = False
 
     async def run(self) -> None:
-        """Lead shards until `end`.
+        """Lead partitions until `end`.
 
         Raises:
             Exception: the error of a watch, which should never end.
@@ -72,8 +72,8 @@ class Shards:
     async def end(self) -> None:
         """Finish the work in progress and release the Leases; nothing is written after that."""
         self._is_ending = True
-        for shard, task in self._tasks.items():
-            if leadership := self._led.get(shard):
+        for partition, task in self._tasks.items():
+            if leadership := self._led.get(partition):
                 leadership.ending.set()
             else:
                 task.cancel()
@@ -82,15 +82,16 @@ class Shards:
 
     @asynccontextmanager
     async def _membership(self) -> AsyncIterator[Check]:
-        """Hold the installation's Lease together with the processes of the same `--shards`."""
+        """Hold the installation's Lease together with the processes of the same `--partitions`."""
         config = self.config
-        if config.shards == 1:
+        if config.partitions == 1:
             yield lambda: None
             return
         elector = LeaderElector(
             self.lease_kube,
             config.lease_namespace,
-            f"replicas with --shards {config.shards} --lease-seconds {config.lease_seconds}",
+            f"replicas with --partitions {config.partitions} "
+            f"--lease-seconds {config.lease_seconds}",
             config.lease_seconds,
             role="sharing the work",
             is_shared=True,
@@ -99,10 +100,11 @@ class Shards:
             yield membership.check
 
     async def _lead_all(self, check: Check) -> None:
-        shares = Shares(self.config.shards)
-        shards = [Shard(index, shares.number) for index in range(shares.number)]
+        shares = Shares(self.config.partitions)
+        partitions = [Partition(index, shares.number) for index in range(shares.number)]
         self._tasks = {
-            shard: asyncio.create_task(self._lead(shard, shares, check)) for shard in shards
+            partition: asyncio.create_task(self._lead(partition, shares, check))
+            for partition in partitions
         }
         try:
             ended, _ = await asyncio.wait(self._tasks.values(), return_when=asyncio.FIRST_EXCEPTION)
@@ -115,41 +117,41 @@ class Shards:
             await asyncio.gather(*self._tasks.values(), return_exceptions=True)
             self._tasks = {}
 
-    async def _lead(self, shard: Shard, shares: Shares, check: Check) -> None:
-        """Wait for a shard's Lease and lead the shard, again and again until `end`."""
-        elector = self._elector(shard, shares)
-        scope = Scope(self.config.namespace, shard)
+    async def _lead(self, partition: Partition, shares: Shares, check: Check) -> None:
+        """Wait for a partition's Lease and lead the partition, again and again until `end`."""
+        elector = self._elector(partition, shares)
+        scope = Scope(self.config.namespace, partition)
         while not self._is_ending:
             try:
                 async with elector.leadership() as leadership:
-                    self._led[shard] = leadership
+                    self._led[partition] = leadership
 
                     def may_write(held: Leadership = leadership) -> None:
                         check()
                         held.check()
 
                     kube = self.kube.guarded(may_write)
-                    led = self.state.lead(shard)
+                    led = self.state.lead(partition)
                     await Leader(kube, self.config, scope, led).run(leadership.ending)
             except (LeaseLost, StorageRestored) as error:
                 log.warning("%s; waiting to lead again", error)
                 continue
             finally:
-                self._led.pop(shard, None)
-                self.state.forget(shard)
+                self._led.pop(partition, None)
+                self.state.forget(partition)
             if not self._is_ending:
                 await asyncio.sleep(elector.pause_after_giving)
 
-    def _elector(self, shard: Shard, shares: Shares) -> LeaderElector:
+    def _elector(self, partition: Partition, shares: Shares) -> LeaderElector:
         config = self.config
-        is_only = shard.number == 1
+        is_only = partition.number == 1
         return LeaderElector(
             self.lease_kube,
             config.lease_namespace,
             config.identity,
             config.lease_seconds,
-            name=names.OPERATOR if is_only else f"{names.OPERATOR}-{shard.index}",
-            role="leading" if is_only else f"leading {shard}",
+            name=names.OPERATOR if is_only else f"{names.OPERATOR}-{partition.index}",
+            role="leading" if is_only else f"leading {partition}",
             shares=shares,
-            shard=shard.index,
+            partition=partition.index,
         )
