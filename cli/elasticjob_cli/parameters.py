@@ -13,38 +13,40 @@ import typer
 from typer.core import TyperArgument, TyperCommand, TyperGroup, TyperOption
 
 
-class _Option(TyperOption):
+class _Final:
+    """A parameter that converts only the values that need it."""
+
     def process_value(self, ctx: Any, value: Any) -> Any:
         """Return the value that the command gets."""
         if not _is_final(self, value):
             with _plain_errors():
-                return super().process_value(ctx, value)
-        return value if self.callback is None else self.callback(ctx, self, value)
+                return super().process_value(ctx, value)  # type: ignore[misc]
+        callback = self.callback  # type: ignore[attr-defined]
+        return value if callback is None else callback(ctx, self, value)
 
 
-class _Argument(TyperArgument):
-    def process_value(self, ctx: Any, value: Any) -> Any:
-        """Return the value that the command gets."""
-        if not _is_final(self, value):
-            with _plain_errors():
-                return super().process_value(ctx, value)
-        return value if self.callback is None else self.callback(ctx, self, value)
+class _Option(_Final, TyperOption):
+    pass
 
 
-class Command(TyperCommand):
-    """A command that converts only the values that need it."""
+class _Argument(_Final, TyperArgument):
+    pass
+
+
+class _WithFinal:
+    """A command, or a group of commands, with such parameters."""
 
     def get_params(self, ctx: Any) -> list[Any]:
         """Return the options and arguments."""
-        return _replaced(super().get_params(ctx))
+        return _replaced(super().get_params(ctx))  # type: ignore[misc]
 
 
-class Group(TyperGroup):
+class Command(_WithFinal, TyperCommand):
+    """A command that converts only the values that need it."""
+
+
+class Group(_WithFinal, TyperGroup):
     """The same for the options of a group of commands."""
-
-    def get_params(self, ctx: Any) -> list[Any]:
-        """Return the options."""
-        return _replaced(super().get_params(ctx))
 
 
 def _replaced(parameters: list[Any]) -> list[Any]:
@@ -56,7 +58,7 @@ def _replaced(parameters: list[Any]) -> list[Any]:
     return parameters
 
 
-def _is_final(parameter: TyperOption | TyperArgument, value: Any) -> bool:
+def _is_final(parameter: Any, value: Any) -> bool:
     """Return whether a value has the type of its parameter already."""
     if parameter.multiple or parameter.nargs != 1:
         return False
