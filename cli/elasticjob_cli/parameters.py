@@ -13,40 +13,38 @@ import typer
 from typer.core import TyperArgument, TyperCommand, TyperGroup, TyperOption
 
 
-class _Final:
-    """A parameter that converts only the values that need it."""
-
+class _Option(TyperOption):
     def process_value(self, ctx: Any, value: Any) -> Any:
         """Return the value that the command gets."""
         if not _is_final(self, value):
             with _plain_errors():
-                return super().process_value(ctx, value)  # type: ignore[misc]
-        callback = self.callback  # type: ignore[attr-defined]
-        return value if callback is None else callback(ctx, self, value)
+                return super().process_value(ctx, value)
+        return value if self.callback is None else self.callback(ctx, self, value)
 
 
-class _Option(_Final, TyperOption):
-    pass
+class _Argument(TyperArgument):
+    def process_value(self, ctx: Any, value: Any) -> Any:
+        """Return the value that the command gets."""
+        if not _is_final(self, value):
+            with _plain_errors():
+                return super().process_value(ctx, value)
+        return value if self.callback is None else self.callback(ctx, self, value)
 
 
-class _Argument(_Final, TyperArgument):
-    pass
-
-
-class _WithFinal:
-    """A command, or a group of commands, with such parameters."""
+class Command(TyperCommand):
+    """A command that converts only the values that need it."""
 
     def get_params(self, ctx: Any) -> list[Any]:
         """Return the options and arguments."""
-        return _replaced(super().get_params(ctx))  # type: ignore[misc]
+        return _replaced(super().get_params(ctx))
 
 
-class Command(_WithFinal, TyperCommand):
-    """A command that converts only the values that need it."""
-
-
-class Group(_WithFinal, TyperGroup):
+class Group(TyperGroup):
     """The same for the options of a group of commands."""
+
+    def get_params(self, ctx: Any) -> list[Any]:
+        """Return the options."""
+        return _replaced(super().get_params(ctx))
 
 
 def _replaced(parameters: list[Any]) -> list[Any]:
@@ -58,7 +56,7 @@ def _replaced(parameters: list[Any]) -> list[Any]:
     return parameters
 
 
-def _is_final(parameter: Any, value: Any) -> bool:
+def _is_final(parameter: TyperOption | TyperArgument, value: Any) -> bool:
     """Return whether a value has the type of its parameter already."""
     if parameter.multiple or parameter.nargs != 1:
         return False
