@@ -25,7 +25,7 @@ from elasticjob_master.core import collectives
 from elasticjob_master.core.accounting import Accounting
 from elasticjob_master.core.history import PROCESS_RESTARTED, History, NewEvent
 from elasticjob_master.core.progress import Progress
-from elasticjob_master.core.rendezvous import events
+from elasticjob_master.core.rendezvous import events, member_events
 from elasticjob_master.core.rendezvous.advance import advance
 from elasticjob_master.core.rendezvous.commands import Command, Exit, MemberRemoved, ReleaseLeases
 from elasticjob_master.core.rendezvous.members import Identity, Member, Usage
@@ -125,7 +125,7 @@ class Controller:
         """Make a pod a member. Raises `NotCurrent`."""
         self.members.check_registration(identity)
         known = self.members.get(identity.pod_uid) is not None
-        self.handle(events.MemberRegistered(identity))
+        self.handle(member_events.MemberRegistered(identity))
         if not known:
             pod = identity.pod_name
             log.info("registered %s at %s", pod, identity.address, extra={"member": pod})
@@ -133,7 +133,7 @@ class Controller:
 
     def connect(
         self,
-        event: events.MemberConnected,
+        event: member_events.MemberConnected,
         send: Send,
         leases: Sequence[LeasesOfRound] = (),
         *,
@@ -180,12 +180,12 @@ class Controller:
     def disconnect(self, uid: str, send: Send) -> None:
         """Handle the end of a stream, unless a newer one has replaced it."""
         if self.streams.close(uid, send):
-            self.handle(events.MemberDisconnected(uid))
+            self.handle(member_events.MemberDisconnected(uid))
 
     def heartbeat(self, uid: str, usage: Usage) -> None:
         """Handle a heartbeat of a member."""
         self.heartbeats += 1
-        self._apply(events.HeartbeatReceived(uid, usage))
+        self._apply(member_events.HeartbeatReceived(uid, usage))
 
     def step(self, member: Member, report: StepReport) -> None:
         """Handle a report of a member's training steps."""
@@ -202,12 +202,12 @@ class Controller:
             report = replace(report, round=present)
         wall = time.time()
         stepped = self.progress.add_report(member.uid, report, now=self.now(), wall=wall)
-        self._apply(events.StepsReported(member.uid, report))
+        self._apply(member_events.StepsReported(member.uid, report))
         if stepped and report.round == present:
             event = self.health_monitor.step_finished(report, process_round=present, wall=wall)
             self._record(event)
 
-    def exited(self, member: Member, event: events.ProcessExited) -> None:
+    def exited(self, member: Member, event: member_events.ProcessExited) -> None:
         """Handle the end of a member's training process."""
         crashed = event.exit_code and not event.requested
         if crashed and member.process_round == event.round:
@@ -218,7 +218,7 @@ class Controller:
 
     def restarted(self, member: Member, restarts: int, exit_code: int, message: str) -> None:
         """Handle that a member's agent restarts a crashed process in its pod."""
-        self._apply(events.ProcessRestarted(member.uid, restarts))
+        self._apply(member_events.ProcessRestarted(member.uid, restarts))
         text = f"{member.identity.pod_name}: restart {restarts}, after exit code {exit_code}"
         self.record_event(PROCESS_RESTARTED, f"{text}: {message}" if message else text)
 

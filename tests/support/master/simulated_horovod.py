@@ -19,13 +19,13 @@ from elasticjob_master.core.rendezvous.commands import (
 )
 from elasticjob_master.core.rendezvous.current_process import check_process
 from elasticjob_master.core.rendezvous.elastic_driver import may_join
-from elasticjob_master.core.rendezvous.events import (
+from elasticjob_master.core.rendezvous.events import StateRestored
+from elasticjob_master.core.rendezvous.member_events import (
     MemberConnected,
     MemberRegistered,
     PlaceRequested,
     PlaceTaken,
     ProcessExited,
-    StateRestored,
 )
 from elasticjob_master.core.rendezvous.rules import RoleSize, Rules, Timing
 from elasticjob_master.core.rendezvous.state import RendezvousState

@@ -10,8 +10,8 @@ from elasticjob_master.controller import Controller
 from elasticjob_master.core.rendezvous import node_check
 from elasticjob_master.core.rendezvous.advance import advance
 from elasticjob_master.core.rendezvous.commands import Check, Exit, Start
-from elasticjob_master.core.rendezvous.events import (
-    Event,
+from elasticjob_master.core.rendezvous.events import Event
+from elasticjob_master.core.rendezvous.member_events import (
     MemberConnected,
     MemberDisconnected,
     MemberRegistered,

@@ -11,12 +11,14 @@ from elasticjob_master.core.rendezvous.commands import Drain, Exit, Start, Stop
 from elasticjob_master.core.rendezvous.events import (
     DrainOrdered,
     MasterStalled,
+    StateRestored,
+    SuccessorsChanged,
+)
+from elasticjob_master.core.rendezvous.member_events import (
     MemberConnected,
     MemberDisconnected,
     MemberLeaving,
     MemberRegistered,
-    StateRestored,
-    SuccessorsChanged,
 )
 from elasticjob_master.core.rendezvous.rules import RoleSize, Rules, Timing
 from elasticjob_master.core.rendezvous.state import RendezvousState
