@@ -12,9 +12,10 @@ from typing import Any, get_args
 import msgspec
 from elasticjob_api import names
 from elasticjob_api.frameworks import FRAMEWORKS
-from elasticjob_api.health import Health
+from elasticjob_api.health import Health, OnStall
 from elasticjob_api.json_log import LogFormat
 from elasticjob_api.limits import LISTED_MEMBERS
+from elasticjob_api.replica_spec import OnWorldChange
 
 from elasticjob_master.core.rendezvous.rules import RoleSize
 
@@ -245,12 +246,12 @@ def _parser() -> argparse.ArgumentParser:
     for option, name in _OPTIONS_OF_HEALTH.items():
         values: dict[str, Any] = {"type": int, "metavar": "N"}
         if name == "onStall":
-            values = {"choices": ["Report", "Restart"]}
+            values = {"choices": get_args(OnStall)}
         parser.add_argument(option, dest=name, help=f"standalone: as spec.health.{name}", **values)
     parser.add_argument(
         "--on-world-change",
         default="Restart",
-        choices=["Restart", "Keep", "Notify"],
+        choices=get_args(OnWorldChange),
         help="standalone: as onWorldChange of the workers",
     )
     parser.add_argument(

@@ -41,8 +41,8 @@ class StragglingJob:
     """The job. A step takes as long as its slowest member needs.
 
     Attributes:
-        replaced: for each decision its time, the member to replace, and the reason.
-        next_node: on which node the next replacement runs; empty: it cannot be had.
+        replaced: the time, the member to replace and the reason of each decision.
+        next_node: the node of the next replacement; empty if no replacement can be had.
     """
 
     def __init__(
