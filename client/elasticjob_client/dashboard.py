@@ -33,8 +33,7 @@ from elasticjob_client.master import (
     wait_for_starting_master,
 )
 from elasticjob_client.member_log import LastLines, last_lines
-from elasticjob_client.own_account import is_own
-from elasticjob_client.page_server import serve_locally
+from elasticjob_client.page_server import is_own, serve_locally
 
 _DATA = "/status"
 _SECONDS = 5.0

@@ -8,7 +8,7 @@ from elasticjob_api.elasticjob import MAX_INT32, MAX_REPLICAS
 from elasticjob_api.meta import Json
 from elasticjob_api.names import ROLE_WORKER
 
-from elasticjob_cli.convert import common_fields, jobs, templates, torch_commands
+from elasticjob_cli.convert import common_fields, jobs, templates, torchrun
 from elasticjob_cli.convert.dlrover_plan import resources
 from elasticjob_cli.convert.fields import Fields
 from elasticjob_cli.convert.jobs import CONTAINER, Draft, place
@@ -190,7 +190,7 @@ def _restart_timeout(role: str, group: Fields, draft: Draft) -> None:
 def _command(role: str, draft: Draft) -> None:
     """Change the training command: torchrun replaces dlrover-run, our variables replace theirs."""
     container = draft.container(role)
-    options = torch_commands.convert(draft, role)
+    options = torchrun.convert(draft, role)
     level = options.get("precheck", "0")
     if "network-check" in options or level != "0":
         draft.spec.setdefault("health", {})["nodeCheck"] = {"enabled": True}

@@ -9,7 +9,7 @@ from elasticjob_api.elasticjob import MAX_INT32, MAX_REPLICAS
 from elasticjob_api.limits import MAX_RESTARTS, MAX_SLOTS
 from elasticjob_api.meta import Json
 
-from elasticjob_cli.convert import common_fields, jobs, launcher, templates, torch_commands
+from elasticjob_cli.convert import common_fields, jobs, launcher, templates, torchrun
 from elasticjob_cli.convert.fields import Fields
 from elasticjob_cli.convert.jobs import Draft, place
 from elasticjob_cli.convert.naming import role_name
@@ -97,7 +97,7 @@ def pytorch_job(document: Fields) -> Json | None:
         worker = draft.roles["worker"]
         common_fields.read_processes(spec.map("elasticPolicy"), "nProcPerNode", worker)
         common_fields.read_processes(spec, "nprocPerNode", worker)
-        torch_commands.convert(draft, "worker")
+        torchrun.convert(draft, "worker")
         _elastic(spec, draft)
     return jobs.finish(draft)
 

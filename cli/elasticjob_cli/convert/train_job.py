@@ -12,7 +12,7 @@ import re
 from elasticjob_api.elasticjob import MAX_INT32
 from elasticjob_api.meta import Json
 
-from elasticjob_cli.convert import common_fields, jobs, templates, torch_commands
+from elasticjob_cli.convert import common_fields, jobs, templates, torchrun
 from elasticjob_cli.convert.fields import Fields
 from elasticjob_cli.convert.jobs import CONTAINER, Draft, place
 
@@ -72,7 +72,7 @@ def _worker(trainer: Fields, spec: Fields, draft: Draft) -> None:
     if word := common_fields.read_processes(trainer, "numProcPerNode", worker):
         message = f"numProcPerNode {word}: there is a process for each GPU, or one"
         trainer.differs("numProcPerNode", message, at)
-    torch_commands.convert(draft, "worker")
+    torchrun.convert(draft, "worker")
     if "maxReplicas" not in worker:
         draft.fix_size("worker")
 

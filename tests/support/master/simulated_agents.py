@@ -17,8 +17,8 @@ from elasticjob_master.core.rendezvous.commands import (
     Stop,
     WorldChanged,
 )
-from elasticjob_master.core.rendezvous.events import (
-    Event,
+from elasticjob_master.core.rendezvous.events import Event
+from elasticjob_master.core.rendezvous.member_events import (
     MemberConnected,
     MemberDisconnected,
     MemberRegistered,

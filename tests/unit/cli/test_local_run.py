@@ -358,7 +358,7 @@ def test_a_separator_directly_after_a_script_is_not_an_argument_of_the_script(
         launched.append(wanted)
         return 0
 
-    monkeypatch.setattr("elasticjob_cli.run.command.launch", launch)
+    monkeypatch.setattr("elasticjob_cli.run.launch.launch", launch)
     answer = CliRunner().invoke(command_line(["run"]), ["run", *arguments])
     assert answer.exit_code == 0, answer.output
     assert [list(wanted.command) for wanted in launched] == [command]

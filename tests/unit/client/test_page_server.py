@@ -9,8 +9,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from elasticjob_client import own_account
-from elasticjob_client.own_account import is_own
+from elasticjob_client import page_server
+from elasticjob_client.page_server import is_own
 
 
 @pytest.fixture
@@ -30,20 +30,20 @@ def test_only_a_connection_of_this_account_is_its_own(
     client, server = ends
     assert is_own(client, server)
     assert not is_own(server, server), "there is no such connection"
-    text = own_account.CONNECTIONS.read_text()
+    text = page_server.CONNECTIONS.read_text()
     pattern = rf"^(\s*\d+: {_hex(client)} {_hex(server)}(?:\s+\S+){{4}}\s+){os.getuid()} "
     changed = re.sub(pattern, rf"\g<1>{os.getuid() + 1} ", text, flags=re.MULTILINE)
     assert changed != text
     others = tmp_path / "tcp"
     others.write_text(changed)
-    monkeypatch.setattr(own_account, "CONNECTIONS", others)
+    monkeypatch.setattr(page_server, "CONNECTIONS", others)
     assert not is_own(client, server)
 
 
 def test_a_system_that_does_not_tell_admits_all(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(own_account, "CONNECTIONS", tmp_path / "none")
+    monkeypatch.setattr(page_server, "CONNECTIONS", tmp_path / "none")
     assert is_own(("127.0.0.1", 1), ("127.0.0.1", 2))
 
 

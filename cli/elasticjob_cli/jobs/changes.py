@@ -1,4 +1,4 @@
-"""`elasticjob suspend`, `resume`, `stop`, `delete` and `wait`."""
+"""`elasticjob scale`, `suspend`, `resume`, `stop`, `delete` and `wait`."""
 
 from __future__ import annotations
 
@@ -6,10 +6,12 @@ from dataclasses import dataclass
 from typing import Annotated
 
 import typer
+from elasticjob_api import names
 from elasticjob_api.elasticjob import ElasticJob
 from elasticjob_client.cluster import Access, Cluster
-from elasticjob_client.errors import ClientError, NoSuchObject
+from elasticjob_client.errors import ClientError, NoSuchObject, WrongArgument
 from elasticjob_client.jobs import delete_job, set_run_policy
+from elasticjob_client.scaling import SizeChange, parse_size, request_size, wait_for_end
 from elasticjob_client.waiting import parse_milestone, wait_for
 
 from elasticjob_cli.common.local_runs import hint, local_run
@@ -19,6 +21,8 @@ from elasticjob_cli.common.options import (
     Job,
     Timeout,
     Wait,
+    complete_pod,
+    complete_role,
     for_cluster,
     reported,
     run,
@@ -42,6 +46,60 @@ class _Outcome:
     reached: str
     requested: str
     already: str = ""
+
+
+@for_cluster
+def scale(
+    job: Job,
+    access: Access,
+    size: Annotated[
+        str | None,
+        typer.Argument(
+            help="The new size (8), or how many more (+2) or less (-1).", metavar="SIZE"
+        ),
+    ] = None,
+    remove: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="A pod to remove; may be given more than once.", autocompletion=complete_pod
+        ),
+    ] = None,
+    role: Annotated[
+        str, typer.Option(help="The role to scale.", autocompletion=complete_role)
+    ] = names.ROLE_WORKER,
+    wait: Wait = False,
+    timeout: Timeout = None,
+) -> None:
+    """Change the number of a job's members.
+
+    Members that leave save first. Changes are carried out one after the other. Without --wait the
+    command only requests the change.
+    """
+    with reported():
+        change = _size_change(size, remove or [], role)
+        local = local_run(job, access.namespace, access.context, access.kubeconfig)
+        if local is not None:
+            from elasticjob_cli.run.local import scale_run
+
+            echo(scale_run(local, change, wait=wait, timeout=timeout))
+            return
+
+    async def work(cluster: Cluster, found: ElasticJob) -> str:
+        request = await request_size(cluster, found.metadata.name, change)
+        name = f"{request.resource.kind} {request.name}"
+        if not wait:
+            return f"{name} is requested; kubectl get {request.resource.plural} shows it"
+        return f"{name}: {await wait_for_end(cluster, request, seconds=timeout)}"
+
+    echo(run_on_job(access, job, work))
+
+
+def _size_change(size: str | None, remove: list[str], role: str) -> SizeChange:
+    if (size is None) == (not remove):
+        raise WrongArgument("give either a size or --remove")
+    if size is None:
+        return SizeChange(role, pods=remove)
+    return parse_size(size, role=role)
 
 
 @for_cluster
