@@ -4,6 +4,8 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
+# Tests start hundreds of interpreters; without stored bytecode each spends more CPU on compiling than on its work.
+unexport PYTHONDONTWRITEBYTECODE
 
 .PHONY: docs demo test monitoring unit integration e2e thorough simulate fuzz chaos mutations newest nightly bench lint generate check-generated lock clean \
 	install uninstall deploy undeploy release

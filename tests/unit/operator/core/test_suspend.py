@@ -17,6 +17,7 @@ from tests.support.job_cluster import (
     set_suspend,
     status_of,
 )
+from tests.support.sampling import crash_matrix
 from tests.support.simulator.cluster import JOB, Cluster, Operator
 
 
@@ -111,11 +112,9 @@ async def suspended_at(resource: Any, spec: Json, write: int, crash: int | None 
 
 
 @pytest.mark.guarantee("suspended-during-a-plan")
-@pytest.mark.parametrize("write", range(1, 16))
 @pytest.mark.parametrize(
-    ("resource", "spec", "size"),
-    REQUESTS,
-    ids=[f"{r.kind}-{next(iter(s))}" for r, s, _ in REQUESTS],
+    ("resource", "spec", "size", "write"),
+    crash_matrix([(f"{r.kind}-{next(iter(s))}", (r, s, n)) for r, s, n in REQUESTS], range(1, 16)),
 )
 async def test_a_job_suspended_in_the_middle_of_a_change_comes_back_with_one_size(
     resource: Any, spec: Json, size: int, write: int
@@ -140,10 +139,12 @@ async def test_a_job_suspended_in_the_middle_of_a_change_comes_back_with_one_siz
 
 
 @pytest.mark.guarantee("suspended-during-a-plan")
-@pytest.mark.parametrize("crash", range(1, 12))
-@pytest.mark.parametrize("write", [3, 6])
 @pytest.mark.parametrize(
-    ("resource", "spec"), [r[:2] for r in REQUESTS[:2]], ids=["ScaleOut", "ScaleIn"]
+    ("resource", "spec", "write", "crash"),
+    crash_matrix(
+        [(f"{r.kind}-{write}", (r, s, write)) for r, s, _ in REQUESTS[:2] for write in (3, 6)],
+        range(1, 12),
+    ),
 )
 async def test_an_operator_that_dies_while_it_suspends_is_carried_on_by_the_next(
     resource: Any, spec: Json, write: int, crash: int

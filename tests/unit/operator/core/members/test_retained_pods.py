@@ -104,7 +104,7 @@ async def test_of_each_job_the_last_ones_stay() -> None:
 
 
 def test_the_number_in_the_documentation_is_that_of_the_code() -> None:
-    text = (Path(__file__).parents[3] / "docs" / "failures.md").read_text()
+    text = (Path(__file__).parents[5] / "docs" / "failures.md").read_text()
     assert f"Of each job the newest {MAX_RETAINED_PODS} stay" in text
 
 

@@ -28,7 +28,7 @@ from elasticjob_operator.core.model.pod import Pod
 from hypothesis import given
 from hypothesis import strategies as st
 
-DOC = Path(__file__).parents[3] / "docs" / "failures.md"
+DOC = Path(__file__).parents[5] / "docs" / "failures.md"
 
 
 def pod(code: int | None = None, reason: str = "Error", **status: Any) -> Pod:

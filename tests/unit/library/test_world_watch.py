@@ -8,7 +8,7 @@ import select
 import threading
 from collections.abc import Iterator
 
-from elasticjob._idleness import Idleness, event_loops
+from elasticjob._world_watch import Idleness, event_loops
 
 from tests.support.wait import wait_until
 

@@ -6,8 +6,8 @@ import asyncio
 from dataclasses import dataclass
 
 import pytest
-from elasticjob_agent.proxy.local_barriers import MOST_BARRIERS, LocalBarriers
 from elasticjob_agent.proxy.master_call import CallError
+from elasticjob_agent.proxy.values_and_barriers import MOST_BARRIERS, LocalBarriers
 
 
 @dataclass(frozen=True)

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 from elasticjob._standby import environment
-from elasticjob_agent.standby import plan
-from elasticjob_agent.standby.plan import Memory, Report
+from elasticjob_agent.standby import import_list
+from elasticjob_agent.standby.import_list import Memory, Report
 from elasticjob_agent.standby.python_command import of_console_script, position
 
 
@@ -71,7 +71,7 @@ def test_console_scripts_of_python_are_recognized(
 
 
 def report(**message: Any) -> Report:
-    return plan.report(json.dumps(message).encode())
+    return import_list.report(json.dumps(message).encode())
 
 
 def test_modules_are_imported_in_order_and_in_the_environment_of_the_program() -> None:
@@ -83,7 +83,7 @@ def test_modules_are_imported_in_order_and_in_the_environment_of_the_program() -
         report(modules=["numpy", "torch.nn"]),
         report(changes=[{"MASTER_PORT": "1"}, []]),
     ]
-    assert plan.plan(reports).parts == [
+    assert import_list.of(reports).parts == [
         {"changes": ({}, []), "path": None, "modules": ["numpy", "numpy.core"]},
         {
             "changes": ({"B": "1", "C": "2"}, ["A"]),
@@ -92,12 +92,12 @@ def test_modules_are_imported_in_order_and_in_the_environment_of_the_program() -
         },
     ]
     # A later part begins with the changes after the last module.
-    assert plan.learned(reports) == 5
+    assert import_list.learned(reports) == 5
     later = [*reports, report(modules=["yaml"])]
-    assert plan.plan(later[5 : plan.learned(later)]).parts == [
+    assert import_list.of(later[5 : import_list.learned(later)]).parts == [
         {"changes": ({"MASTER_PORT": "1"}, []), "path": None, "modules": ["yaml"]}
     ]
-    assert plan.learned([]) == 0
+    assert import_list.learned([]) == 0
 
 
 def test_a_plan_names_what_torchrun_starts_and_what_the_first_of_them_imports() -> None:
@@ -114,14 +114,14 @@ def test_a_plan_names_what_torchrun_starts_and_what_the_first_of_them_imports() 
         report(modules=["yaml"], index=1),
         report(modules=["lazy"], index=0),
     ]
-    known = plan.plan(reports[:3])
-    assert known.child == plan.Child(
+    known = import_list.of(reports[:3])
+    assert known.child == import_list.Child(
         ("python", "-u", "train.py"), {"OMP_NUM_THREADS": "1"}, count=2
     )
     assert [part["modules"] for part in known.parts] == [["torch"]]
     assert [part["modules"] for part in known.parts_of_child] == [["torch", "numpy"]]
-    assert plan.decoded(plan.encoded(known)) == known
-    later = known + plan.plan(reports[3:])
+    assert import_list.decoded(import_list.encoded(known)) == known
+    later = known + import_list.of(reports[3:])
     assert later.child == known.child
     assert [part["modules"] for part in later.parts_of_child] == [["torch", "numpy"], ["lazy"]]
 
@@ -138,7 +138,7 @@ def test_a_plan_names_what_torchrun_starts_and_what_the_first_of_them_imports() 
 )  # fmt: skip
 def test_what_is_no_report_is_refused(line: bytes) -> None:
     with pytest.raises((ValueError, TypeError)):
-        plan.report(line)
+        import_list.report(line)
 
 
 @pytest.mark.parametrize(
@@ -164,8 +164,8 @@ def test_a_standby_fits_a_world_if_nothing_that_its_imports_read_is_different(
 
 
 def test_a_standby_must_leave_a_margin_of_the_memory() -> None:
-    assert plan.fits(Memory(total=1000, left=500), size=200, count=2)
-    assert not plan.fits(Memory(total=1000, left=499), size=200, count=2)
-    assert not plan.fits(Memory(total=1000, left=0), size=0, count=1)
-    assert not plan.is_short(Memory(total=1000, left=50))
-    assert plan.is_short(Memory(total=1000, left=49))
+    assert import_list.fits(Memory(total=1000, left=500), size=200, count=2)
+    assert not import_list.fits(Memory(total=1000, left=499), size=200, count=2)
+    assert not import_list.fits(Memory(total=1000, left=0), size=0, count=1)
+    assert not import_list.is_short(Memory(total=1000, left=50))
+    assert import_list.is_short(Memory(total=1000, left=49))

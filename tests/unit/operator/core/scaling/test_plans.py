@@ -32,6 +32,7 @@ from elasticjob_operator.core.scaling.resize import resize_request
 from elasticjob_operator.events import Events
 from elasticjob_operator.store import JobKey
 
+from tests.support.sampling import crash_matrix
 from tests.support.simulator.cluster import JOB, NAMESPACE, Cluster, Operator
 from tests.support.simulator.nodes import Nodes, index_of, limit_pods
 
@@ -775,10 +776,11 @@ DELETED: list[tuple[str, dict[str, Any]]] = [
 
 
 @pytest.mark.guarantee("plan-deleted-midway")
-@pytest.mark.parametrize(("kind", "spec"), DELETED, ids=[kind for kind, _ in DELETED])
-@pytest.mark.parametrize("turns", range(7))
+@pytest.mark.parametrize(
+    ("spec", "turns"), crash_matrix([(kind, (spec,)) for kind, spec in DELETED], range(7))
+)
 async def test_a_plan_deleted_while_it_is_executed_leaves_the_job_with_the_size_of_its_spec(
-    kind: str, spec: dict[str, Any], turns: int
+    spec: dict[str, Any], turns: int
 ) -> None:
     nodes = await started(replicas=3)
     await nodes.cluster.apply(SCALE_PLANS, "p", **spec)

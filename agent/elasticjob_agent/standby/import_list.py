@@ -84,7 +84,7 @@ def report(line: bytes) -> Report:
 
 
 @dataclass(frozen=True)
-class Plan:
+class ImportList:
     """What to import.
 
     Attributes:
@@ -100,43 +100,43 @@ class Plan:
     def content(self) -> dict[str, Any]:
         """Return it as an interpreter reads it."""
         child = None if self.child is None else asdict(self.child)
-        return {"plan": self.parts, "child": child, "parts_of_child": self.parts_of_child}
+        return {"imports": self.parts, "child": child, "parts_of_child": self.parts_of_child}
 
-    def __add__(self, later: Plan) -> Plan:
-        """Return this plan and what a later one adds."""
-        return Plan(
+    def __add__(self, later: ImportList) -> ImportList:
+        """Return this list and what a later one adds."""
+        return ImportList(
             [*self.parts, *later.parts],
             later.child or self.child,
             [*self.parts_of_child, *later.parts_of_child],
         )
 
-    def without_child(self) -> Plan:
+    def without_child(self) -> ImportList:
         """Return what torchrun itself imports."""
-        return Plan(self.parts)
+        return ImportList(self.parts)
 
 
-def plan(reports: Sequence[Report]) -> Plan:
+def of(reports: Sequence[Report]) -> ImportList:
     """Return what the program that has reported this has imported."""
     child = next((each.child for each in reversed(reports) if each.child is not None), None)
     own = _parts(each for each in reports if each.index is None)
-    return Plan(own, child, _parts(each for each in reports if each.index == 0))
+    return ImportList(own, child, _parts(each for each in reports if each.index == 0))
 
 
-def encoded(imported: Plan) -> bytes:
-    """Return a plan as a message to other agents."""
+def encoded(imported: ImportList) -> bytes:
+    """Return an import list as a message to other agents."""
     lines = [*imported.parts, *({**part, "index": 0} for part in imported.parts_of_child)]
     if imported.child is not None:
         lines.append({"child": asdict(imported.child)})
     return b"\n".join(json.dumps(line).encode() for line in lines)
 
 
-def decoded(data: bytes) -> Plan:
-    """Return the plan in a message of another agent.
+def decoded(data: bytes) -> ImportList:
+    """Return the import list in a message of another agent.
 
     Raises:
         ValueError: it is none.
     """
-    return plan([report(line) for line in data.splitlines()])
+    return of([report(line) for line in data.splitlines()])
 
 
 def _parts(reports: Iterable[Report]) -> list[dict[str, Any]]:

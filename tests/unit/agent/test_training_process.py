@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from elasticjob_agent.last_words import of_program
+from elasticjob_agent.training_process import of_program
 
 ERROR = """\
 Traceback (most recent call last):

@@ -77,7 +77,7 @@ def test_a_cordoned_and_a_deleted_node_are_leaving_and_a_taint_says_why() -> Non
 
 
 def test_every_taint_is_documented_with_its_meaning() -> None:
-    page = (Path(__file__).parents[3] / "docs" / "placement.md").read_text()
+    page = (Path(__file__).parents[5] / "docs" / "placement.md").read_text()
     reasons = {
         key: why for key, why in LEAVING_REASONS.items() if key != "metadata.deletionTimestamp"
     }

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 import pytest_asyncio
 from elasticjob_agent.standby import pool
-from elasticjob_agent.standby.plan import Memory
+from elasticjob_agent.standby.import_list import Memory
 from elasticjob_agent.standby.pool import Shell, StandbyPool
 
 from tests.support.wait import until
