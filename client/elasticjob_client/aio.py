@@ -19,9 +19,9 @@ from elasticjob_client.errors import ClientError
 from elasticjob_client.job_template import JobTemplate
 from elasticjob_client.jobs import get_job, list_jobs, read
 from elasticjob_client.manifests import Program
-from elasticjob_client.namespace_defaults import completed
 from elasticjob_client.scripts import of_script
 from elasticjob_client.submission import Submission
+from elasticjob_client.template_options import completed
 from elasticjob_client.waiting import parse_phase
 
 T = TypeVar("T")

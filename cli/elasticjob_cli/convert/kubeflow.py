@@ -10,9 +10,9 @@ from elasticjob_api.limits import MAX_RESTARTS, MAX_SLOTS
 from elasticjob_api.meta import Json
 
 from elasticjob_cli.convert import common_fields, jobs, launcher, templates, torchrun
+from elasticjob_cli.convert.common_fields import role_name
 from elasticjob_cli.convert.fields import Fields
 from elasticjob_cli.convert.jobs import Draft, place
-from elasticjob_cli.convert.naming import role_name
 
 MPI_API_VERSION = "kubeflow.org/v2beta1"
 V1_API_VERSION = "kubeflow.org/v1"
