@@ -51,10 +51,10 @@ def _with_launcher(spec: Fields, draft: Draft, *, main: str = "", restarts: int)
     """Convert launcher and workers.
 
     Args:
-        spec: of the job.
-        draft: of our job, with its run policy.
+        spec: the spec of their job.
+        draft: our job, with its run policy.
         main: the name of the container that trains; empty: the first one.
-        restarts: of the launcher, if backoffLimit is not given.
+        restarts: the launcher's limit if backoffLimit is not given.
     """
     replica_specs = spec.map("mpiReplicaSpecs")
     launcher.add_role(draft, "launcher", replica_specs.map("Launcher"), main=main)
