@@ -97,7 +97,7 @@ def local_run(name: str, *cluster_options: object) -> RunInfo | None:
 
     Args:
         name: the name on the user's command line.
-        cluster_options: values of the options that name a cluster or a namespace; None if not given.
+        cluster_options: values of the options that name a cluster or namespace; None if not given.
 
     Raises:
         ClientError: the command means a run that does not exist.
