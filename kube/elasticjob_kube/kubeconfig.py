@@ -20,15 +20,17 @@ from typing import Any
 
 from yaml import YAMLError
 
-from elasticjob_kube.access import Access, proxy_for
 from elasticjob_kube.errors import NoAccess
 
 _PACKAGE = "kubernetes"
 
 
 @dataclass
-class _Settings:
-    """What the official client's loader sets; it leaves out what the kubeconfig does not name."""
+class Settings:
+    """The settings that the official client's loader finds in a kubeconfig.
+
+    It sets only those that the kubeconfig names, and replaces the token when it expires.
+    """
 
     host: str = "http://localhost"
     api_key: dict[str, str] = field(default_factory=dict)
@@ -38,6 +40,10 @@ class _Settings:
     verify_ssl: bool = True
     tls_server_name: str | None = None
     proxy: str | None = None
+
+    async def authorization(self) -> str | None:
+        """Return the Authorization header of the next request, or None for no header."""
+        return self.api_key.get("BearerToken")
 
 
 def _official_config() -> Any:
@@ -63,7 +69,7 @@ def _imported_alone() -> ModuleType:
         package.__path__ = [str(path)]
         sys.modules[name] = package
     client = ModuleType(f"{_PACKAGE}.aio.client")
-    vars(client).update(ApiClient=object, Configuration=_Settings)
+    vars(client).update(ApiClient=object, Configuration=Settings)
     sys.modules[client.__name__] = client
     try:
         return import_module(f"{_PACKAGE}.aio.config")
@@ -75,25 +81,20 @@ def _imported_alone() -> ModuleType:
 config = _official_config()
 
 
-async def access(path: Path | None, context: str | None) -> Access:
-    """Return the access of a kubeconfig: this one, else `$KUBECONFIG`, else ~/.kube/config.
+async def load(path: Path | None, context: str | None) -> tuple[Settings, ssl.SSLContext]:
+    """Return the settings of a kubeconfig: this one, else `$KUBECONFIG`, else ~/.kube/config.
 
     `context` is one of its contexts; None means the current one. Raises `NoAccess`.
     """
-    settings = _Settings()
+    settings = Settings()
     with _usable(path):
         await config.load_kube_config(
             config_file=_files(path), context=context, client_configuration=settings
         )
-        tls = _tls(settings)
-
-    async def authorization() -> str | None:
-        return settings.api_key.get("BearerToken")
-
-    return Access(settings.host, tls, authorization, settings.proxy or proxy_for(settings.host))
+        return settings, _tls(settings)
 
 
-def _tls(settings: _Settings) -> ssl.SSLContext:
+def _tls(settings: Settings) -> ssl.SSLContext:
     tls = ssl.create_default_context(cafile=settings.ssl_ca_cert)
     if settings.cert_file:
         tls.load_cert_chain(settings.cert_file, keyfile=settings.key_file)
