@@ -14,6 +14,8 @@ from cryptography.x509.oid import ObjectIdentifier
 from elasticjob_kube import x509
 from elasticjob_kube.x509 import CLIENT, SERVER, KeyPair
 
+from elasticjob_localcluster.kubeconfig_file import write_private
+
 VALID = timedelta(days=365)
 
 
@@ -60,7 +62,7 @@ def make_pki(directory: Path, *, service_ip: str, node: str) -> None:
     # Tokens of service accounts are signed with RSA, the one algorithm that every client library
     # verifies.
     token_key = rsa.generate_private_key(public_exponent=65537, key_size=2048)
-    _write_private(directory / "service-account.key", x509.private_key_pem(token_key))
+    write_private(directory / "service-account.key", x509.private_key_pem(token_key))
 
 
 def _make_authority(directory: Path, name: str) -> KeyPair:
@@ -93,9 +95,4 @@ def _issue(
 
 def _write(directory: Path, name: str, pair: KeyPair) -> None:
     (directory / f"{name}.crt").write_bytes(pair.certificate_pem)
-    _write_private(directory / f"{name}.key", pair.key_pem)
-
-
-def _write_private(path: Path, data: bytes) -> None:
-    path.touch(mode=0o600)
-    path.write_bytes(data)
+    write_private(directory / f"{name}.key", pair.key_pem)

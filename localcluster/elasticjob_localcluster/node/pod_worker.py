@@ -207,7 +207,7 @@ class PodWorker:
     async def _renew_token(self, now: float) -> None:
         if now >= self._token_due:
             context = self._context
-            self._token_due = await service_account.write_kubeconfig(
+            self._token_due = await service_account.write_token(
                 context.kube, context.api, self.pod, self._directory
             )
         self._wakeup.at(self._token_due)
