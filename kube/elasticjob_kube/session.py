@@ -107,7 +107,7 @@ class Kube(Requests):
 
         Args:
             resource: its kind.
-            namespace: of the object.
+            namespace: the namespace of the object.
             body: the object.
             dry_run: validate the object without storing it; it is returned as it would be stored.
             strict: refuse fields that the API server does not know; otherwise it drops them.
@@ -214,8 +214,8 @@ async def connect(
 
     Args:
         user_agent: the name of this client in the API server's logs.
-        kubeconfig: a kubeconfig; None: the first one that `find_access` finds.
-        context: of the kubeconfig; None: its current one.
+        kubeconfig: the path of a kubeconfig; by default the first one that `find_access` finds.
+        context: a context of the kubeconfig; by default its current one.
         connections: the number of concurrent requests, without watches; others wait in order.
         watch_seconds: see `WATCH_SECONDS`.
 

@@ -20,7 +20,7 @@ def write_launcher(path: Path, cache: Path) -> None:
     """Write a script that builds kubectl at its first call, and is replaced by a link to it.
 
     Args:
-        path: of the script.
+        path: the path of the script.
         cache: the directory of built programs.
     """
     command = shlex.join([sys.executable, "-m", __name__, str(cache)])

@@ -19,14 +19,14 @@ class Program:
     """One program.
 
     Attributes:
-        name: of its file.
+        name: the name of its file.
         module: the directory of the Go module that pins its sources.
         package: its Go package; programs with the same one are one file under several names.
         version: the arguments that make it print its version.
         fits: a pattern of the version output of an installed program that is used.
-        ldflags: for Go's linker.
+        ldflags: the flags of Go's linker.
         release: the version of its release; empty if it is built on every machine.
-        tags: of its build, with which a program leaves out parts.
+        tags: the build tags, with which a program leaves out parts.
     """
 
     name: str

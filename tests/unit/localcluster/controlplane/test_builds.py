@@ -109,7 +109,7 @@ def test_compilers_collect_no_garbage_where_memory_allows_it() -> None:
         "GOGC": "off",
         "GOMEMLIMIT": str(9 * gigabyte),
     }
-    assert builds.collector_settings(5 * gigabyte, 2) == {}
+    assert builds.collector_settings(2 * gigabyte, 2) == {}
     assert builds.collector_settings(24 * gigabyte, 64) == {}
 
 
