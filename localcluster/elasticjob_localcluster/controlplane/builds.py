@@ -22,8 +22,8 @@ from elasticjob_localcluster.foreground import last_lines, run_in_foreground
 _GIGABYTE = 10**9
 _COLD = 4 * _GIGABYTE
 _WARM = 1 * _GIGABYTE
-_COMPILER_MEMORY = 1 * _GIGABYTE
-"""As much as the largest package takes without a garbage collection, and twice of what it needs."""
+_COMPILER_MEMORY = 2 * _GIGABYTE
+"""More than the linker, the largest process, takes without a garbage collection: 1.7 GB."""
 _FLAGS = ("-mod=readonly", "-buildvcs=false", "-trimpath")
 _NO_DEBUGGING = "-gcflags=all=-dwarf=false"
 """Leaves out the debugging information, which the linker would drop (-s -w); the code is equal."""
