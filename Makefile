@@ -4,15 +4,17 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
+# Tests start hundreds of interpreters; without stored bytecode each spends more CPU on compiling than on its work.
+unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: docs demo test unit integration e2e thorough simulate fuzz chaos mutations nightly bench lint generate check-generated lock clean \
+.PHONY: docs demo test monitoring unit integration e2e thorough simulate fuzz chaos mutations newest nightly bench lint generate check-generated lock clean \
 	install uninstall deploy undeploy release
 
 demo: $(READY)
 	@$(BIN)/elasticjob dev demo $(if $(KEEP),--keep)
 
 # Four test processes, because most tests wait more than they compute; the tests of one file run in one process.
-PARALLEL = -n $(or $(WORKERS),4) --dist loadfile --no-loadscope-reorder --durations=10
+PARALLEL = --workers=$(or $(WORKERS),4) --durations=10
 
 test: $(READY)
 	$(BIN)/python -m pytest $(PARALLEL) tests
@@ -32,10 +34,9 @@ else
 endif
 
 # What `make test` leaves out: slow tests, and random histories and inputs in their full number. Not the jobs of real
-# frameworks, which are run one at a time (make e2e FRAMEWORK=...): they use fixed ports.
+# frameworks, which are run one at a time (make e2e FRAMEWORK=...): they use fixed ports. SHARE=0/4: a quarter of the files.
 thorough: $(READY)
-	$(BIN)/python -m pytest $(PARALLEL) tests/unit tests/fuzz --only-thorough
-	$(BIN)/python -m pytest $(PARALLEL) tests/integration tests/e2e --thorough -m thorough \
+	$(BIN)/python -m pytest $(PARALLEL) $(if $(SHARE),--share=$(SHARE)) tests --only-thorough \
 		--ignore-glob="tests/e2e/test_framework_*"
 
 # Random histories of a job under every fault; meant to run nightly.
@@ -52,25 +53,39 @@ fuzz: $(READY)
 # Real jobs under random faults (docs/reliability.md). FAULTS="kill-master cut-masters": these only; -name: all but this.
 chaos: $(READY)
 	$(BIN)/python -m tests.chaos --minutes=$(or $(MINUTES),20) --seed=$(or $(SEED),1) --faults="$(FAULTS)" \
-		$(if $(GAP),--gap=$(GAP)) $(if $(JOBS),--jobs=$(JOBS)) $(if $(SHARDS),--shards=$(SHARDS))
+		$(if $(GAP),--gap=$(GAP)) $(if $(JOBS),--jobs=$(JOBS)) $(if $(PARTITIONS),--partitions=$(PARTITIONS))
 
 # Mutations of the cores: for each one a test must fail.
 mutations: $(READY)
 	$(BIN)/python -m tests.mutations $(MUTATION)
 
-# What CI has no time for: every kind of random test in a large number, mutations, and every framework; some hours.
+# The whole of `make test` with the newest Python of this machine, in an environment of its own. CI takes the oldest one.
+newest:
+	$(MAKE) test VENV=.venv-newest PYTHON=$$(tools/find_python newest)
+
+# promtool, and a real Prometheus, whose building takes ten minutes, once for a machine.
+monitoring: $(READY)
+	ELASTICJOB_TEST_PROMETHEUS=1 $(BIN)/python -m pytest tests/integration/test_monitoring.py --thorough
+
+# What CI has no time for: the newest Python, all slow tests, every kind of random test in a large number, mutations, every
+# framework, and a real cluster; some hours.
 SEED_OF_TODAY = $(shell date +%Y%j)
 nightly: $(READY)
+	$(MAKE) newest
+	$(MAKE) thorough
 	$(MAKE) simulate
 	$(MAKE) fuzz SEED=$(SEED_OF_TODAY)
 	$(MAKE) mutations
 	$(MAKE) chaos SEED=$(SEED_OF_TODAY)
-	$(MAKE) chaos SEED=$(SEED_OF_TODAY) SHARDS=2
+	$(MAKE) chaos SEED=$(SEED_OF_TODAY) PARTITIONS=2
+	tools/kubeflow_env > /dev/null || [ $$? = 77 ]
+	$(BIN)/python -m pytest tests/unit/kube/test_kubeconfig.py tests/integration/test_client_beside_kubeflow.py --thorough -rs
 	tools/trackers_env > /dev/null || [ $$? = 77 ]
 	$(BIN)/python -m pytest tests/integration/test_agent_trackers.py -rs
-	ELASTICJOB_TEST_PROMETHEUS=1 $(BIN)/python -m pytest tests/integration/test_monitoring.py --thorough
+	$(MAKE) monitoring
 	tools/launchers_env > /dev/null || [ $$? = 77 ]
 	for framework in horovod pytorch torchrun tensorflow mxnet jax; do $(MAKE) e2e FRAMEWORK=$$framework || exit; done
+	.ci/on_the_rig
 	$(BIN)/python -m pytest tests/integration/test_agent_launchers.py tests/integration/test_agent_callbacks.py --thorough -rs
 
 # FIGURE=name measures one figure only; bench/__main__.py lists them.
@@ -161,4 +176,4 @@ $(READY): pyproject.toml locks/dev.txt
 	@touch $@
 
 clean:
-	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache
+	rm -rf $(VENV) .venv-newest .mypy_cache .ruff_cache .pytest_cache

@@ -7,13 +7,14 @@ for four hours, or until a finish time.
 from __future__ import annotations
 
 import sys
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from functools import cache
+from operator import attrgetter
 from statistics import fmean
 
 from bench.autoscale_objectives import OBJECTIVES, Met
 from bench.autoscale_worlds import KINDS, UNSEEN, drawn
-from bench.figure import Result
+from bench.figure import Figure, Result
 
 _WORLDS = {"Efficiency": 32, "Throughput": 12, "Deadline": 12, "Cost": 12}
 """Worlds of each kind, by objective."""
@@ -30,23 +31,26 @@ def _jobs(objective: str) -> dict[str, list[Met]]:
 
 
 def _mean(
-    name: str, unit: str, value: Callable[[Met], float], *, objective: str = "Efficiency"
-) -> Callable[[], Awaitable[Result]]:
-    """Return a measurement of the mean over all worlds.
-
-    It prints the mean of each kind to stderr.
-    """
+    name: str,
+    unit: str,
+    value: Callable[[Met], float],
+    *,
+    goal: float,
+    at_least: bool = False,
+    objective: str = "Efficiency",
+) -> Figure:
+    """Return the figure of the mean over all worlds; the mean of each kind goes to stderr."""
 
     async def measure() -> Result:
         jobs = _jobs(objective)
         values = {kind: [value(job) for job in found] for kind, found in jobs.items()}
         kinds = ", ".join(f"{kind} {fmean(found):.3f}" for kind, found in values.items())
-        sys.stderr.write(f"{objective}, {name}: {kinds}\n")
+        sys.stderr.write(f"{name}: {kinds}\n")
         every = [each for found in values.values() for each in found]
         total = fmean(every)
-        return Result(value=total, unit=unit, limit=1.0, ratio=total, n=len(every))
+        return Result([total], [1.0], unit, n=len(every), ratio=total)
 
-    return measure
+    return Figure(f"autoscaler_{name}", measure, goal, at_least)
 
 
 def _harmed(job: Met) -> bool:
@@ -54,21 +58,20 @@ def _harmed(job: Met) -> bool:
     return job.outcome.most_plans > _MOST_PLANS or job.outcome.below_measured > 0.03
 
 
-end_ratio = _mean("throughput at the end", "of best", lambda job: job.ratio)
-ends_low = _mean("ends below 0.95", "of jobs", lambda job: job.ratio < _LOW)
-first_hour = _mean(
-    "samples in the first hour", "of an oracle's", lambda job: job.outcome.first_hour
-)
-four_hours = _mean("samples in four hours", "of an oracle's", lambda job: job.outcome.whole)
-too_many = _mean("half as many members too many", "of jobs", lambda job: job.outcome.excess > 1 / 2)
-utility = _mean("utility at the end", "of best", lambda job: job.outcome.utility)
-excess = _mean("members too many", "of best size", lambda job: job.outcome.excess)
-harm = _mean("harm", "of jobs", _harmed)
-throughput_ratio = _mean(
-    "throughput at the end", "of most", lambda job: job.ratio, objective="Throughput"
-)
-deadline_met = _mean("ended in time", "of jobs", lambda job: job.ratio, objective="Deadline")
-deadline_members = _mean("members", "of fewest", lambda job: job.members, objective="Deadline")
-cost_ratio = _mean(
-    "least cost of a sample", "of that at the end", lambda job: job.ratio, objective="Cost"
+_ratio = attrgetter("ratio")
+FIGURES = (
+    _mean("end_ratio", "of best", _ratio, goal=0.985, at_least=True),
+    _mean("ends_low", "of jobs", lambda job: job.ratio < _LOW, goal=0.05),
+    _mean(
+        "first_hour", "of an oracle's", attrgetter("outcome.first_hour"), goal=0.90, at_least=True
+    ),
+    _mean("four_hours", "of an oracle's", attrgetter("outcome.whole"), goal=0.96, at_least=True),
+    _mean("too_many", "of jobs", lambda job: job.outcome.excess > 1 / 2, goal=0.08),
+    _mean("utility", "of best", attrgetter("outcome.utility"), goal=0.97, at_least=True),
+    _mean("excess", "of best size", attrgetter("outcome.excess"), goal=0.27),
+    _mean("harm", "of jobs", _harmed, goal=0.02),
+    _mean("throughput_ratio", "of most", _ratio, goal=0.97, at_least=True, objective="Throughput"),
+    _mean("deadline_met", "of jobs", _ratio, goal=0.95, at_least=True, objective="Deadline"),
+    _mean("deadline_members", "of fewest", attrgetter("members"), goal=1.35, objective="Deadline"),
+    _mean("cost_ratio", "of that at the end", _ratio, goal=0.93, at_least=True, objective="Cost"),
 )

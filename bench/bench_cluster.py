@@ -11,8 +11,8 @@ import asyncio
 import contextlib
 import sys
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
-from contextlib import asynccontextmanager, contextmanager
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -34,24 +34,13 @@ from elasticjob_kube.session import Kube, connect
 from elasticjob_localcluster import cluster as clusters
 from elasticjob_localcluster.crds import apply_crds, apply_policies
 
+from bench import jobs
 from bench.figure import Result
 from bench.pod_counter import PodCounter, count_pods
 
 REPOSITORY = Path(__file__).parents[1]
 _OPERATOR = Path(sys.executable).with_name("elasticjob-operator")
 _TIMEOUT_SECONDS = 120.0
-
-
-@dataclass(frozen=True)
-class Operator:
-    """The operator's process."""
-
-    process: psutil.Process
-
-    def cpu_seconds(self) -> float:
-        """CPU time it has used since its start."""
-        used = self.process.cpu_times()
-        return float(used.user + used.system)
 
 
 @dataclass(frozen=True)
@@ -85,14 +74,30 @@ class BenchCluster:
         finally:
             await self._empty(name)
 
-    @asynccontextmanager
-    async def pods(self, namespace: str) -> AsyncIterator[PodCounter]:
+    def pods(self, namespace: str) -> AbstractAsyncContextManager[PodCounter]:
         """Count the pods that are created in a namespace from now on."""
-        async with count_pods(self.kube, namespace) as watch:
-            yield watch
+        return count_pods(self.kube, namespace)
 
     @asynccontextmanager
-    async def operator(self, *namespaces: str) -> AsyncIterator[Operator]:
+    async def running_job(self, workers: int) -> AsyncIterator[tuple[str, PodCounter]]:
+        """Run an operator and a job whose workers are ready; yield its namespace and its pods."""
+        async with (
+            self.namespace() as namespace,
+            self.operator(namespace),
+            self.kubelet(namespace),
+            self.pods(namespace) as pods,
+        ):
+            await self.start_job(namespace, pods, workers)
+            yield namespace, pods
+
+    async def start_job(self, namespace: str, pods: PodCounter, workers: int) -> None:
+        """Create a job named `job`, and wait until it runs with all its workers."""
+        await self.kube.create(ELASTIC_JOBS, namespace, jobs.job("job", workers))
+        await pods.wait_for(workers)
+        await wait_for_phase(self.kube, namespace, ELASTIC_JOBS, "job", "Running")
+
+    @asynccontextmanager
+    async def operator(self, *namespaces: str) -> AsyncIterator[None]:
         """Run the operator; when the block begins it leads and is idle.
 
         It can watch only one namespace or all, so for several namespaces it watches all.
@@ -102,9 +107,9 @@ class BenchCluster:
         if len(namespaces) == 1:
             command += ["--namespace", *namespaces]
         command += ["--master-image", "master:1"]
-        async with _process(command, log) as process:
+        async with running(command, log) as process:
             await _wait_until_idle(process)
-            yield Operator(process)
+            yield
 
     @asynccontextmanager
     async def kubelet(self, namespace: str) -> AsyncIterator[None]:
@@ -116,7 +121,7 @@ class BenchCluster:
             str(self.cluster.kubeconfig),
             namespace,
         ]
-        async with _process(command, self.logs / f"kubelet-{namespace}.log") as process:
+        async with running(command, self.logs / f"kubelet-{namespace}.log") as process:
             await _wait_until_idle(process)
             yield
 
@@ -147,34 +152,25 @@ class BenchCluster:
         await until("the jobs and pods of a namespace are gone", is_empty)
 
 
-@contextmanager
-def _temporary_cluster(*, node: bool) -> Iterator[clusters.Cluster]:
-    """Start a control plane in a temporary directory and remove both at the end."""
-    with (
-        TemporaryDirectory(prefix="elasticjob-bench-") as directory,
-        clusters.up(Path(directory) / "cluster", control_plane_only=not node) as cluster,
-    ):
-        yield cluster
-
-
-@asynccontextmanager
-async def prepare(cluster: clusters.Cluster) -> AsyncIterator[BenchCluster]:
-    """Prepare a control plane for measurements."""
-    await apply_crds(cluster.kubeconfig, REPOSITORY / "crds")
-    await apply_policies(cluster.kubeconfig, REPOSITORY / "policies")
-    async with connect(user_agent="elasticjob-bench", kubeconfig=cluster.kubeconfig) as kube:
-        yield BenchCluster(cluster, kube, cluster.state / "logs")
-
-
 def on_cluster(
     measure: Callable[[BenchCluster], Awaitable[Result]], *, node: bool = False
 ) -> Callable[[], Awaitable[Result]]:
-    """Return a measurement that starts the control plane it needs, or also a node."""
+    """Return a measurement that starts the control plane it needs, or also a node.
+
+    Both are removed at its end.
+    """
 
     async def measured() -> Result:
-        with _temporary_cluster(node=node) as cluster:
-            async with prepare(cluster) as bench:
-                return await measure(bench)
+        with (
+            TemporaryDirectory(prefix="elasticjob-bench-") as directory,
+            clusters.up(Path(directory) / "cluster", control_plane_only=not node) as cluster,
+        ):
+            await apply_crds(cluster.kubeconfig, REPOSITORY / "crds")
+            await apply_policies(cluster.kubeconfig, REPOSITORY / "policies")
+            async with connect(
+                user_agent="elasticjob-bench", kubeconfig=cluster.kubeconfig
+            ) as kube:
+                return await measure(BenchCluster(cluster, kube, cluster.state / "logs"))
 
     return measured
 
@@ -207,10 +203,13 @@ async def wait_for_phase(
 
 
 @asynccontextmanager
-async def _process(command: list[str], log: Path) -> AsyncIterator[psutil.Process]:
+async def running(
+    command: list[str], log: Path, environment: Mapping[str, str] | None = None
+) -> AsyncIterator[psutil.Process]:
+    """Run a program while the block lasts; show the end of its output if the block fails."""
     with log.open("ab") as output:
         process = await asyncio.create_subprocess_exec(
-            *command, stdout=output, stderr=output, cwd=REPOSITORY
+            *command, stdout=output, stderr=output, cwd=REPOSITORY, env=environment
         )
     try:
         yield psutil.Process(process.pid)
@@ -224,7 +223,7 @@ async def _process(command: list[str], log: Path) -> AsyncIterator[psutil.Proces
 
 
 def _end_of(log: Path) -> str:
-    return f"end of {log.name}:\n{log.read_text()[-3000:]}\n"
+    return f"end of {log}:\n{log.read_text()[-3000:]}\n"
 
 
 async def _wait_until_idle(process: psutil.Process) -> None:

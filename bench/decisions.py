@@ -12,7 +12,7 @@ from collections.abc import Awaitable, Callable
 
 from elasticjob_api.elasticjob import MAX_REPLICAS
 
-from bench.figure import Result, compared
+from bench.figure import Result
 from bench.job_events import RunningJob
 
 _SAMPLES = 21
@@ -41,7 +41,7 @@ def cpu_of(event: Event, members: int) -> Callable[[], Awaitable[Result]]:
     """Return the measurement of an event's CPU time in a job with this number of members."""
 
     async def measure() -> Result:
-        return compared(_samples(event, members), _samples(event, _SMALL), "ms of CPU")
+        return Result(_samples(event, members), _samples(event, _SMALL), "ms of CPU")
 
     return measure
 

@@ -8,15 +8,17 @@ counts for no figure.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import sys
 from pathlib import Path
 
 import msgspec
 import uvloop
 from elasticjob_kube.errors import Conflict, NotFound
-from elasticjob_kube.informer import Informer
 from elasticjob_kube.resources import PODS
 from elasticjob_kube.session import Kube, connect
+
+from bench.pod_counter import Meta, new_pods
 
 _CONCURRENT_WRITES = 16
 _READY = msgspec.Raw(
@@ -27,38 +29,25 @@ address without one.
 """
 
 
-class _Meta(msgspec.Struct, rename="camel"):
-    uid: str
-    resource_version: str
-    name: str
-
-
-class _Pod(msgspec.Struct):
-    metadata: _Meta
-
-
 async def mark_pods_ready(kube: Kube, namespace: str) -> None:
     """Mark every new pod as ready, until cancelled."""
     slots = asyncio.Semaphore(_CONCURRENT_WRITES)
     starting: set[asyncio.Task[None]] = set()
 
     async def start(name: str) -> None:
+        path = PODS.path(namespace, name, "status")
         async with slots:
-            try:
-                path = PODS.path(namespace, name, "status")
+            with contextlib.suppress(NotFound, Conflict):  # deleted meanwhile
                 await kube.request(
                     "PATCH", path, body=_READY, content_type="application/merge-patch+json"
                 )
-            except (NotFound, Conflict):
-                return  # deleted meanwhile
 
-    def changed(before: _Pod | None, after: _Pod | None) -> None:
-        if before is None and after is not None:
-            task = asyncio.create_task(start(after.metadata.name))
-            starting.add(task)
-            task.add_done_callback(starting.discard)
+    def created(pod: Meta) -> None:
+        task = asyncio.create_task(start(pod.name))
+        starting.add(task)
+        task.add_done_callback(starting.discard)
 
-    await Informer(kube, PODS, _Pod, namespace=namespace, on_change=changed).run()
+    await new_pods(kube, namespace, created).run()
 
 
 async def _run(kubeconfig: Path, namespace: str) -> None:

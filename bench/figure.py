@@ -19,50 +19,39 @@ class Result:
     """The result of a measurement.
 
     Attributes:
-        value: the figure, a median.
-        unit: its unit.
-        limit: the raw limit, measured in the same run.
-        ratio: how near the figure is to the limit; 1 means that it cannot be improved.
-        n: the number of measurements.
-        least: the least of them; None for a single one.
-        most: the most.
+        ours: the measured values; the figure is their median.
+        limits: the values of the raw limit, measured in the same run.
+        unit: the unit of both.
+        n: the number of measurements, if it is not that of the values.
+        ratio: how near the figure is to the limit; 1 means that it cannot be improved. Default: the
+            ratio of the medians.
         same_requests: what the same requests take without the operator, sent as fast as the API
-            server answers; None if it was not measured.
+            server answers; empty if it was not measured.
     """
 
-    value: float
+    ours: Sequence[float]
+    limits: Sequence[float]
     unit: str
-    limit: float
-    ratio: float
-    n: int
-    least: float | None = None
-    most: float | None = None
-    same_requests: float | None = None
+    n: int | None = None
+    ratio: float | None = None
+    same_requests: Sequence[float] = ()
+
+    @property
+    def value(self) -> float:
+        """The figure."""
+        return median(self.ours)
 
 
-def compared(
-    ours: Sequence[float], limits: Sequence[float], unit: str, *, at_least: bool = False
-) -> Result:
-    """Return the medians of our values and of the raw limit's.
+def ratio_of(ours: Sequence[float], limits: Sequence[float], unit: str) -> Result:
+    """Return a result whose figure is the ratio itself, of values that should be large."""
+    ratio = median(ours) / median(limits)
+    return Result([ratio], limits, unit, n=len(ours), ratio=ratio)
 
-    Args:
-        ours: our values.
-        limits: the values of the raw limit.
-        unit: their unit.
-        at_least: more is better.
-    """
-    value = median(ours)
-    limit = median(limits)
-    ratio = value / limit if at_least else limit / value
-    return Result(
-        value=value,
-        unit=unit,
-        limit=limit,
-        ratio=ratio,
-        n=len(ours),
-        least=min(ours),
-        most=max(ours),
-    )
+
+async def in_turn(rounds: int, *measures: Callable[[], Awaitable[float]]) -> list[list[float]]:
+    """Return the values of each measurement, taken in turn: other load affects all of them."""
+    taken = [[await measure() for measure in measures] for _ in range(rounds)]
+    return [list(values) for values in zip(*taken, strict=True)]
 
 
 @dataclass(frozen=True)
@@ -88,12 +77,19 @@ class Figure:
 
 def line(figure: Figure, result: Result) -> str:
     """Return the JSON line."""
-    numbers = {"value": result.value, "limit": result.limit, "ratio": result.ratio}
-    for name in ("least", "most", "same_requests"):
-        if (number := getattr(result, name)) is not None:
-            numbers[name] = number
+    value = result.value
+    limit = median(result.limits)
+    ratio = result.ratio
+    if ratio is None:
+        ratio = value / limit if figure.at_least else limit / value
+    numbers = {"value": value, "limit": limit, "ratio": ratio}
+    if len(result.ours) > 1:
+        numbers |= {"least": min(result.ours), "most": max(result.ours)}
+    if result.same_requests:
+        numbers["same_requests"] = median(result.same_requests)
     rounded = {name: float(f"{number:.4g}") for name, number in numbers.items()}
-    line = {"figure": figure.name, "unit": result.unit, "n": result.n, **rounded}
+    n = len(result.ours) if result.n is None else result.n
+    line = {"figure": figure.name, "unit": result.unit, "n": n, **rounded}
     return msgspec.json.encode(line).decode()
 
 

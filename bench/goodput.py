@@ -13,7 +13,7 @@ import sys
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, replace
 
-from bench.figure import Result, compared
+from bench.figure import Result
 
 _NODES = 64
 _SIMULATED_SECONDS = 100 * 3600.0
@@ -31,8 +31,8 @@ class Costs:
         join: the pause when a replacement joins.
         save: the pause for a save of the state; the best interval follows from it.
         load: the time that loading the state adds to the pause after a kill.
-        load_of_joiner: the same when a replacement joins and the others wait for it.
-        missing: from a kill until the replacement can join; the others train.
+        load_of_joiner: the time that loading adds when a replacement joins; the others wait for it.
+        missing: the time from a kill until the replacement can join; the others train.
     """
 
     kill: float
@@ -71,9 +71,9 @@ def goodput(costs: Costs, mtbf: float, seed: int, *, seconds: float = _SIMULATED
     """Return the goodput of a simulated job.
 
     Args:
-        costs: of its way to resume.
+        costs: what its way to resume costs.
         mtbf: the mean time between two failures of one node, in seconds.
-        seed: of the failures.
+        seed: decides when nodes fail.
         seconds: the simulated time.
     """
     draw = random.Random(seed).expovariate  # noqa: S311 - a simulation
@@ -119,6 +119,6 @@ def with_mtbf(hours: float) -> Callable[[], Awaitable[Result]]:
         }
         for name, values in runs.items():
             sys.stderr.write(f"{name:<24} {sorted(values)[_RUNS // 2]:.3f}\n")
-        return compared(runs["C: in the process"], runs["limit"], "", at_least=True)
+        return Result(runs["C: in the process"], runs["limit"], "")
 
     return measure

@@ -13,6 +13,8 @@ import struct
 from collections.abc import Callable
 from typing import cast
 
+from elasticjob_api.transports import abort
+
 _DATA = 0
 _HEADERS = 1
 _RESET = 3
@@ -25,6 +27,7 @@ _END_HEADERS = 0x4
 _WIDEST = 2**31 - 1
 _FIRST_WINDOW = 65_535
 _INITIAL_WINDOW_SIZE = 4
+_ANSWER_SECONDS = 60.0
 _PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
 
 OnMessage = Callable[[bytes | None], None]
@@ -110,7 +113,7 @@ class Connection(asyncio.Protocol):
         """Send nothing more on this call."""
         self.write(frame(_DATA, _END_STREAM, stream, b""))
 
-    async def ask(self, method: str, message: bytes, *, seconds: float = 60.0) -> bytes:
+    async def ask(self, method: str, message: bytes) -> bytes:
         """Make a unary call. Raises `ConnectionBroken` when it ends without an answer."""
         answer: asyncio.Future[bytes | None] = asyncio.get_running_loop().create_future()
         self.send(
@@ -120,7 +123,7 @@ class Connection(asyncio.Protocol):
             message,
             last=True,
         )
-        async with asyncio.timeout(seconds):
+        async with asyncio.timeout(_ANSWER_SECONDS):
             response = await answer
         if response is None:
             raise ConnectionBroken(f"{method} was refused")
@@ -129,7 +132,7 @@ class Connection(asyncio.Protocol):
     def close(self) -> None:
         """Close the connection without ending the calls."""
         if self._transport is not None:
-            self._transport.abort()
+            abort(self._transport)
 
     def data_received(self, data: bytes) -> None:
         """Read the frames that the server sends."""

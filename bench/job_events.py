@@ -15,14 +15,14 @@ from typing import Any, TypeVar
 import msgspec
 from elasticjob_api.elasticjob import ElasticJob
 from elasticjob_api.indices import format_indices
+from elasticjob_api.meta import Json
 from elasticjob_kube.resources import ELASTIC_JOBS, SCALE_PLANS
-from elasticjob_kube.session import Json
 from elasticjob_operator.core.decide import decide
 from elasticjob_operator.core.manifests.infrastructure import manifest_inputs
 from elasticjob_operator.core.manifests.pods import master_pod, member_pod
 from elasticjob_operator.core.model import actions as do
 from elasticjob_operator.core.model.identity import identity_of
-from elasticjob_operator.core.model.observed import Pod
+from elasticjob_operator.core.model.pod import Pod
 from elasticjob_operator.store import JobKey, Store
 from msgspec.structs import replace
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from elasticjob_api.meta import Json
 from elasticjob_kube.resources import ELASTIC_JOBS, SCALE_PLANS, Resource
-from elasticjob_kube.session import Json
 from elasticjob_operator.core.model.observed import Defaults
 
 DEFAULTS = Defaults(master_image="master:1", agent_image="master:1")

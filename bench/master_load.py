@@ -10,23 +10,22 @@ from __future__ import annotations
 import asyncio
 import threading
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
-from dataclasses import dataclass, replace
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
 from statistics import quantiles
 
 import uvloop
+from elasticjob_api.step_report import report_of
 from elasticjob_api.v1 import agent_pb2 as pb
 from elasticjob_master.controller import Controller
-from elasticjob_master.core.rendezvous.events import MemberConnected
+from elasticjob_master.core.rendezvous.member_events import MemberConnected
 from elasticjob_master.core.rendezvous.members import Identity, Member
-from elasticjob_master.server import protobuf
 
 from bench import servers
 from bench.agents import AgentGroup, agent_group, health_seconds, register
 from bench.bare_server import WORLD
 from bench.bench_cluster import BenchCluster
-from bench.figure import Result, compared
+from bench.figure import Result, in_turn, ratio_of
 from bench.servers import Server
 
 _AGENTS = 1000
@@ -41,16 +40,16 @@ _QUERY_SECONDS = 0.01
 
 async def heartbeats_per_s() -> Result:
     """The most heartbeats that the master takes in a second, from 1,000 agents in one world."""
-    ours, raw = await _max_rates()
-    return compared(ours, raw, "heartbeats/s", at_least=True)
+    return Result(*await _both(_max_rate), "heartbeats/s")
 
 
 async def heartbeat_ratio() -> Result:
     """The same, over what the bare server takes."""
-    rates = compared(
-        *await _max_rates(), "master's heartbeats/s over a bare stream's", at_least=True
-    )
-    return replace(rates, value=rates.ratio, least=None, most=None)
+    return ratio_of(*await _both(_max_rate), "master's heartbeats/s over a bare stream's")
+
+
+async def _max_rate(server: Server, agents: AgentGroup) -> float:
+    return await agents.max_heartbeats_per_second(3.0)
 
 
 async def cpu_1000() -> Result:
@@ -58,16 +57,14 @@ async def cpu_1000() -> Result:
 
     All its threads are counted.
     """
-    ours = list[float]()
-    raw = list[float]()
-    async with _master_and_bare() as sides:
-        for _ in range(_ROUNDS):
-            for (server, agents), values in zip(sides, (ours, raw), strict=True):
-                used = server.cpu_seconds()
-                began = time.perf_counter()
-                await agents.send_at_rate(_PER_SECOND, 5.0)
-                values.append(100 * (server.cpu_seconds() - used) / (time.perf_counter() - began))
-    return compared(ours, raw, "% of a core")
+
+    async def used(server: Server, agents: AgentGroup) -> float:
+        before = server.cpu_seconds()
+        began = time.perf_counter()
+        await agents.send_at_rate(_PER_SECOND, 5.0)
+        return 100 * (server.cpu_seconds() - before) / (time.perf_counter() - began)
+
+    return Result(*await _both(used), "% of a core")
 
 
 async def heartbeat_p99() -> Result:
@@ -76,16 +73,18 @@ async def heartbeat_p99() -> Result:
     A heartbeat itself is not acknowledged.
     The check and its answer wait in the same queues as a heartbeat, so no heartbeat waits longer.
     """
-    ours = list[float]()
-    raw = list[float]()
-    async with _master_and_bare() as sides:
-        for _ in range(_ROUNDS):
-            for (_, agents), values in zip(sides, (ours, raw), strict=True):
-                answers, _ = await asyncio.gather(
-                    agents.measure_latencies(5.0), agents.send_at_rate(_PER_SECOND, 5.0)
-                )
-                values.append(1000 * quantiles(answers, n=100)[98])
-    return compared(ours, raw, "ms")
+
+    async def answer_ms(server: Server, agents: AgentGroup) -> float:
+        answers, _ = await asyncio.gather(
+            agents.measure_latencies(5.0), agents.send_at_rate(_PER_SECOND, 5.0)
+        )
+        return _p99_ms(answers)
+
+    return Result(*await _both(answer_ms), "ms")
+
+
+def _p99_ms(seconds: list[float]) -> float:
+    return 1000 * quantiles(seconds, n=100)[98]
 
 
 async def agent_kib() -> Result:
@@ -97,27 +96,26 @@ async def agent_kib() -> Result:
         raw = await _kib_per_agent(server, _BASELINE_AGENTS)
     async with servers.master(workers=_MEMORY_AGENTS + 1) as server:
         ours = await _kib_per_agent(server, _MEMORY_AGENTS)
-    return compared([ours], [raw], "KiB")
+    return Result([ours], [raw], "KiB")
 
 
 async def rendezvous_1000() -> Result:
     """From the last of 1,000 joins until the last member has received the world."""
     worlds = [await _worlds(_AGENTS) for _ in range(_ROUNDS)]
     ours = [formed.seconds for formed, _ in worlds]
-    return compared(ours, [bare.seconds for _, bare in worlds], "s")
+    return Result(ours, [bare.seconds for _, bare in worlds], "s")
 
 
 async def rendezvous_10000() -> Result:
     """The same with 10,000."""
     ours, bare = await _worlds(_MEMORY_AGENTS)
-    return compared([ours.seconds], [bare.seconds], "s")
+    return Result([ours.seconds], [bare.seconds], "s")
 
 
 async def query_10000() -> Result:
     """The p99 of a health check from the last of 10,000 joins until the world is received."""
     ours, bare = await _worlds(_MEMORY_AGENTS)
-    values = [(1000 * quantiles(each.answers, n=100)[98]) for each in (ours, bare)]
-    return replace(compared(values[:1], values[1:], "ms"), n=len(ours.answers))
+    return Result([_p99_ms(ours.answers)], [_p99_ms(bare.answers)], "ms", n=len(ours.answers))
 
 
 @dataclass(frozen=True)
@@ -185,7 +183,7 @@ async def step_report_us() -> Result:
     The limit is the same with 10: it must not differ.
     """
     few, many = ([_report_us(members) for _ in range(2 * _ROUNDS + 1)] for members in _MEMBERS)
-    return compared(many, few, "us with 1,000 members")
+    return Result(many, few, "us with 1,000 members")
 
 
 async def rss(bench: BenchCluster) -> Result:
@@ -199,25 +197,13 @@ async def rss(bench: BenchCluster) -> Result:
         servers.bare() as raw,
     ):
         await asyncio.sleep(2.0)
-        return compared([ours.rss() / 2**20], [raw.rss() / 2**20], "MiB")
+        return Result([ours.rss() / 2**20], [raw.rss() / 2**20], "MiB")
 
 
-async def _max_rates() -> tuple[list[float], list[float]]:
-    """Return the most heartbeats per second of the master and of the bare server, by round."""
-    ours = list[float]()
-    raw = list[float]()
-    async with _master_and_bare() as sides:
-        for _ in range(_ROUNDS):
-            for (_, agents), rates in zip(sides, (ours, raw), strict=True):
-                rates.append(await agents.max_heartbeats_per_second(3.0))
-    return ours, raw
-
-
-@asynccontextmanager
-async def _master_and_bare() -> AsyncIterator[
-    tuple[tuple[Server, AgentGroup], tuple[Server, AgentGroup]]
-]:
-    """Run a master whose agents are all in one world, and the bare server with as many."""
+async def _both(
+    measure: Callable[[Server, AgentGroup], Awaitable[float]],
+) -> tuple[list[float], list[float]]:
+    """Measure a master whose agents are all in one world, and the bare server with as many."""
     async with (
         servers.master(workers=_AGENTS) as master,
         servers.bare() as bare,
@@ -225,7 +211,10 @@ async def _master_and_bare() -> AsyncIterator[
         agent_group(bare, _AGENTS) as theirs,
     ):
         await ours.wait_until_started()
-        yield (master, ours), (bare, theirs)
+        values, limits = await in_turn(
+            _ROUNDS, lambda: measure(master, ours), lambda: measure(bare, theirs)
+        )
+        return values, limits
 
 
 async def _kib_per_agent(server: Server, number: int) -> float:
@@ -247,7 +236,7 @@ def _report_us(members: int) -> float:
     began = time.perf_counter()
     for number in range(reports):
         message.step = 1 + number // members
-        report = protobuf.report(pb.StepReport.FromString(message.SerializeToString()))
+        report = report_of(pb.StepReport.FromString(message.SerializeToString()))
         controller.step(joined[number % members], report)
     return 1e6 * (time.perf_counter() - began) / reports
 

@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable, Coroutine
 from typing import Any
 
+from elasticjob_api.meta import Json
 from elasticjob_kube.resources import (
     ELASTIC_JOBS,
     PODS,
@@ -16,7 +17,6 @@ from elasticjob_kube.resources import (
     SCALE_OUTS,
     SCALE_PLANS,
 )
-from elasticjob_kube.session import Json
 
 from bench import jobs
 from bench.bench_cluster import BenchCluster, until, wait_for_phase
@@ -44,8 +44,7 @@ async def replaced(bench: BenchCluster) -> Result:
         hostile[tenant.__name__] = await _longest(bench, tenant)
     for name, seconds in hostile.items():
         sys.stderr.write(f"neighbour_replaced_s beside {name[1:]}: {seconds:.2f}\n")
-    value = max(hostile.values())
-    return Result(value=value, unit="s", limit=alone, ratio=alone / value, n=2 * _LOST)
+    return Result([max(hostile.values())], [alone], "s", n=2 * _LOST)
 
 
 async def _longest(
@@ -59,9 +58,7 @@ async def _longest(
         bench.kubelet(hostile),
         bench.pods(namespace) as pods,
     ):
-        await bench.kube.create(ELASTIC_JOBS, namespace, jobs.job("job", 2 * _LOST))
-        await pods.wait_for(2 * _LOST)
-        await wait_for_phase(bench.kube, namespace, ELASTIC_JOBS, "job", "Running")
+        await bench.start_job(namespace, pods, 2 * _LOST)
         await _limit_pods(bench, hostile)
         writing = asyncio.create_task(write(bench, hostile))
         seconds = [await _replace(bench, namespace, pods, index) for index in range(_LOST)]

@@ -16,8 +16,7 @@ import sys
 from elasticjob_kube.resources import ELASTIC_JOBS
 from elasticjob_kube.session import Kube
 
-from bench import jobs
-from bench.bench_cluster import BenchCluster, wait_for_phase
+from bench.bench_cluster import BenchCluster
 from bench.figure import Result
 
 _WORKERS = 500
@@ -41,38 +40,25 @@ async def writes_per_worker(bench: BenchCluster) -> Result:
         bench.pods(namespace) as pods,
     ):
         before = await _counts(bench.kube)
-        await bench.kube.create(ELASTIC_JOBS, namespace, jobs.job("job", _WORKERS))
-        await pods.wait_for(_WORKERS)
-        await wait_for_phase(bench.kube, namespace, ELASTIC_JOBS, "job", "Running")
+        await bench.start_job(namespace, pods, _WORKERS)
         await _wait_until_quiet(bench.kube)
         writes = _since(before, await _counts(bench.kube))
         await _check_all_ready(bench.kube, namespace)
     mine = writes.get(("elasticjobs", "", "POST"), 0)  # the job itself
-    value = (sum(writes.values()) - mine) / _WORKERS
-    return Result(value=value, unit="writes per worker", limit=1, ratio=1 / value, n=1)
+    return Result([(sum(writes.values()) - mine) / _WORKERS], [1], "writes per worker")
 
 
 async def writes_at_rest(bench: BenchCluster) -> Result:
     """All writes in half a minute in which a job runs and nothing happens."""
-    async with (
-        bench.namespace() as namespace,
-        bench.operator(namespace),
-        bench.kubelet(namespace),
-        bench.pods(namespace) as pods,
-    ):
-        await bench.kube.create(ELASTIC_JOBS, namespace, jobs.job("job", 50))
-        await pods.wait_for(50)
-        await wait_for_phase(bench.kube, namespace, ELASTIC_JOBS, "job", "Running")
+    async with bench.running_job(50):
         await _wait_until_quiet(bench.kube)
         before = await _counts(bench.kube)
         await asyncio.sleep(_REST_SECONDS)
         writes = _since(before, await _counts(bench.kube))
-    value = sum(writes.values())
     for (resource, subresource, verb), number in writes.items():
         sys.stderr.write(f"written at rest: {number} x {verb} {resource} {subresource}\n")
-    return Result(
-        value=value, unit=f"writes in {_REST_SECONDS} s", limit=0, ratio=1 if value == 0 else 0, n=1
-    )
+    value = sum(writes.values())
+    return Result([value], [0], f"writes in {_REST_SECONDS} s", ratio=0 if value else 1)
 
 
 async def _wait_until_quiet(kube: Kube) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 
@@ -15,14 +15,27 @@ from elasticjob_kube.resources import PODS
 from elasticjob_kube.session import Kube
 
 
-class _Meta(msgspec.Struct, rename="camel"):
+class Meta(msgspec.Struct, rename="camel"):
+    """What is decoded of a pod's metadata."""
+
     uid: str
     resource_version: str
+    name: str
     labels: dict[str, str] = {}
 
 
 class _Pod(msgspec.Struct):
-    metadata: _Meta
+    metadata: Meta
+
+
+def new_pods(kube: Kube, namespace: str, on_created: Callable[[Meta], None]) -> Informer[_Pod]:
+    """Return an informer that passes on each pod that is created while it runs."""
+
+    def changed(before: _Pod | None, after: _Pod | None) -> None:
+        if before is None and after is not None:
+            on_created(after.metadata)
+
+    return Informer(kube, PODS, _Pod, namespace=namespace, on_change=changed)
 
 
 @dataclass
@@ -45,8 +58,9 @@ class PodCounter:
                 await self._changed.wait()
         return self.created[role][number - 1]
 
-    def on_created(self, role: str) -> None:
+    def on_created(self, pod: Meta) -> None:
         """Record the creation of a pod."""
+        role = pod.labels.get(names.LABEL_ROLE, "")
         self.created.setdefault(role, []).append(time.perf_counter())
         self._changed.set()
 
@@ -55,12 +69,7 @@ class PodCounter:
 async def count_pods(kube: Kube, namespace: str) -> AsyncIterator[PodCounter]:
     """Count while the block lasts."""
     counter = PodCounter()
-
-    def changed(before: _Pod | None, after: _Pod | None) -> None:
-        if before is None and after is not None:
-            counter.on_created(after.metadata.labels.get(names.LABEL_ROLE, ""))
-
-    informer = Informer(kube, PODS, _Pod, namespace=namespace, on_change=changed)
+    informer = new_pods(kube, namespace, counter.on_created)
     running = asyncio.create_task(informer.run())
     await informer.synced.wait()
     try:

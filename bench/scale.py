@@ -15,13 +15,12 @@ import msgspec
 import psutil
 from elasticjob_api import names
 from elasticjob_api.elasticjob import ElasticJob
+from elasticjob_api.meta import Json
 from elasticjob_kube.informer import Informer
 from elasticjob_kube.resources import ELASTIC_JOBS, PODS
-from elasticjob_kube.session import Json
-from elasticjob_operator.core.decide import decide
 from elasticjob_operator.core.manifests.pods import member_pod
-from elasticjob_operator.core.model.observed import Pod
-from elasticjob_operator.core.sharding import Shard
+from elasticjob_operator.core.model.pod import Pod
+from elasticjob_operator.core.partitioning import Partition
 from elasticjob_operator.main import OBJECTS_BETWEEN_COLLECTIONS
 from elasticjob_operator.store import Store
 
@@ -47,7 +46,7 @@ async def jobs_1000x2(bench: BenchCluster) -> Result:
     """
     ours = await seconds_of_jobs(bench, 1000, 2)
     limit = await raw_seconds(bench, 2000)
-    return Result(value=ours, unit="s", limit=limit, ratio=limit / ours, n=1)
+    return Result([ours], [limit], "s")
 
 
 async def beside_10000(bench: BenchCluster) -> Result:
@@ -60,9 +59,7 @@ async def beside_10000(bench: BenchCluster) -> Result:
     sys.stderr.write(
         f"beside_10000: median {median(beside):.3f} s; alone: median {median(alone):.3f} s\n"
     )
-    value = max(beside)
-    limit = max(alone)
-    return Result(value=value, unit="s", limit=limit, ratio=limit / value, n=len(beside))
+    return Result([max(beside)], [max(alone)], "s", n=len(beside))
 
 
 async def _small_jobs(bench: BenchCluster, members: int) -> list[float]:
@@ -99,9 +96,7 @@ async def pod_kib() -> Result:
     size = observed.fill(_JOBS)
     gc.collect()
     pods = _JOBS * _PODS_EACH
-    value = (_rss() - before) / pods / 1024
-    await observed.measure_job()
-    return Result(value=value, unit="KiB", limit=size / 1024, ratio=size / 1024 / value, n=pods)
+    return Result([(_rss() - before) / pods / 1024], [size / 1024], "KiB", n=pods)
 
 
 async def pod_event_us() -> Result:
@@ -112,28 +107,28 @@ async def pod_event_us() -> Result:
     decoder = msgspec.json.Decoder(Pod)
     limit = _us_each(lambda raw: decoder.decode(raw), raws)
     ours = _us_each(lambda raw: observed.apply(raw), raws)
-    return Result(value=ours, unit="us of CPU", limit=limit, ratio=limit / ours, n=_EVENTS)
+    return Result([ours], [limit], "us of CPU", n=_EVENTS)
 
 
 async def left_out_event_us() -> Result:
-    """Measure the CPU time of a changed pod of another shard. The limit is that of a hash."""
-    observed = _Observed(Shard(0, 1_000_000))
+    """Measure the CPU time of a changed pod of another partition. The limit is that of a hash."""
+    observed = _Observed(Partition(0, 1_000_000))
     raws = list(observed.changed(_EVENTS))
     ours = _us_each(lambda raw: observed.apply(raw), raws)
-    shard = Shard(0, 2)
-    limit = _us_each(lambda _: shard.has("team-1"), raws)
-    return Result(value=ours, unit="us of CPU", limit=limit, ratio=limit / ours, n=_EVENTS)
+    partition = Partition(0, 2)
+    limit = _us_each(lambda _: partition.has("team-1"), raws)
+    return Result([ours], [limit], "us of CPU", n=_EVENTS)
 
 
 class _Observed:
     """The store and the informer of pods of a leader, without a cluster."""
 
-    def __init__(self, shard: Shard | None = None) -> None:
+    def __init__(self, partition: Partition | None = None) -> None:
         gc.set_threshold(OBJECTS_BETWEEN_COLLECTIONS)
         self.store = Store()
         nowhere: Any = None
         self._pods: Informer[Pod] = Informer(
-            nowhere, PODS, Pod, only=shard.has if shard else None, on_change=self._on_change
+            nowhere, PODS, Pod, only=partition.has if partition else None, on_change=self._on_change
         )
         self._version = 0
 
@@ -156,19 +151,6 @@ class _Observed:
     def apply(self, raw: msgspec.Raw) -> None:
         """Handle an event of the watch."""
         self._pods._apply("MODIFIED", raw)
-
-    async def measure_job(self) -> None:
-        """Print the CPU time of a decision about one job."""
-        job = self.store.jobs()[0]
-        observed = self.store.observed(job)
-        seconds = []
-        for _ in range(20):
-            began = time.process_time()
-            decide(observed, time.time(), jobs.DEFAULTS)
-            seconds.append(time.process_time() - began)
-        milliseconds = 1000 * median(seconds)
-        pods = len(observed.pods)
-        sys.stderr.write(f"a decision about a job of {pods} pods: {milliseconds:.2f} ms of CPU\n")
 
     def _on_change(self, before: Pod | None, after: Pod | None) -> None:
         self.store.update_pod(before, after)

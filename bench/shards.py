@@ -15,7 +15,7 @@ from elasticjob_api.v1 import shards_pb2 as pb
 
 from bench import servers
 from bench.agents import Agent
-from bench.figure import Result, compared
+from bench.figure import Result, in_turn
 from bench.servers import Server
 
 _WORKERS = 64
@@ -35,12 +35,12 @@ async def shards_per_s() -> Result:
     The master stores the ledger in a file before it answers a report; the shards are leased in a
     shuffled order.
     """
-    limits = []
-    ours = []
-    for _ in range(_RUNS):
-        limits.append(await _rate(servers.bare))
-        ours.append(await _rate(lambda: servers.master(workers=_WORKERS)))
-    return compared(ours, limits, "shards/s", at_least=True)
+    limits, ours = await in_turn(
+        _RUNS,
+        lambda: _rate(servers.bare),
+        lambda: _rate(lambda: servers.master(workers=_WORKERS)),
+    )
+    return Result(ours, limits, "shards/s")
 
 
 async def _rate(start: Callable[[], AbstractAsyncContextManager[Server]]) -> float:

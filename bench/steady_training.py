@@ -26,7 +26,7 @@ def main() -> None:
     values = np.random.default_rng(0).random((_SIZE, _SIZE), np.float32)
     state = np.zeros(_STATE_BYTES, np.uint8)
     seconds = np.memmap(Path(os.environ["RECORDS"], str(os.getpid())), float, "w+", shape=(2,))
-    checkpointer = elasticjob.Checkpointer(os.environ["CHECKPOINTS"])
+    checkpointer = elasticjob.Checkpointer(os.environ["CHECKPOINT_DIR"])
     step = 0
 
     def save(folder: str) -> None:

@@ -59,7 +59,7 @@ async def _measure(records: Path, pid: int) -> Result:
             f"pod {pod:.2f}\n"
         )
     value = median(ours)
-    return Result(value=value, unit="%", limit=median(own), ratio=1 / (1 + value / 100), n=_ROUNDS)
+    return Result([value], own, "%", n=_ROUNDS, ratio=1 / (1 + value / 100))
 
 
 def _sample(seconds: np.ndarray, training: psutil.Process, agent: psutil.Process) -> np.ndarray:

@@ -1,8 +1,8 @@
 """Figures about a change of a world: how long nobody trains, with real frameworks.
 
 A job of two pods is scaled to three and back, and one of its processes is killed, on an embedded
-cluster with a node. The training (paused_training.py) records what it does when; the parts of each
-pause are written to standard error.
+cluster with a node. It trains an example, and paused_training.py records what the example does
+when. The parts of each pause are written to standard error.
 """
 
 from __future__ import annotations
@@ -22,14 +22,17 @@ from tempfile import TemporaryDirectory
 
 import psutil
 from elasticjob_api import names
+from elasticjob_api.meta import Json
 from elasticjob_kube.resources import ELASTIC_JOBS
-from elasticjob_kube.session import Json
 
 from bench import jobs
 from bench.bench_cluster import REPOSITORY, BenchCluster, on_cluster, until
 from bench.figure import NotMeasured, Result
 
-_SCRIPT = REPOSITORY / "bench" / "paused_training.py"
+_RECORDED = str(REPOSITORY / "bench" / "paused_training.py")
+_EXAMPLES = REPOSITORY / "examples"
+_PYTORCH = (_RECORDED, str(_EXAMPLES / "frameworks" / "pytorch" / "train.py"))
+_MIRRORED = _EXAMPLES / "frameworks" / "tensorflow" / "mirrored" / "train.py"
 _SOURCES = ":".join(str(REPOSITORY / folder) for folder in ("library", "api", "shards"))
 _SYSTEM_PYTHON = os.environ.get("FRAMEWORK_PYTHON", "/usr/bin/python3")
 _ROUNDS = 3
@@ -38,8 +41,9 @@ _STEPS = 60
 _QUIET_SECONDS = 2.5
 """The time without CPU after which a process in standby has imported everything."""
 _FIND = "import importlib.util, sys; sys.exit(importlib.util.find_spec(sys.argv[1]) is None)"
-_PARTS = ("began", "imported", "joined", "restored", "step")
-KINDS = ("scale-out", "scale-in", "kill -9")
+_PARTS = ("began", "imported", "joined", "found", "step")
+Parts = dict[str, float]
+"""The seconds of the parts of one change of the world; the last two are sums."""
 
 
 @dataclass(frozen=True)
@@ -53,19 +57,19 @@ class Program:
     """`{folder}` stands for a folder of the job."""
 
 
-PYTORCH = Program("pytorch", "torch", (_SYSTEM_PYTHON, str(_SCRIPT), "pytorch"))
+PYTORCH = Program("pytorch", "torch", (_SYSTEM_PYTHON, *_PYTORCH))
 _TORCHRUN_LOGS = ("-r", "1", "-t", "1", "--log_dir", "{folder}")
 """Debian's torchrun of PyTorch 1.13, with Python 3.11, needs these options."""
 TORCHRUN = Program(
     "pytorch",
     "torch",
-    (_SYSTEM_PYTHON, "-m", "torch.distributed.run", *_TORCHRUN_LOGS, str(_SCRIPT), "pytorch"),
+    (_SYSTEM_PYTHON, "-m", "torch.distributed.run", *_TORCHRUN_LOGS, *_PYTORCH),
 )
-JAX = Program("jax", "jax", (sys.executable, str(_SCRIPT), "jax"))
+JAX = Program("jax", "jax", (sys.executable, _RECORDED, str(_EXAMPLES / "digits" / "train.py")))
 TENSORFLOW = Program(
     "tensorflow",
     "tensorflow",
-    (os.environ.get("FRAMEWORK_PYTHON", sys.executable), str(_SCRIPT), "tensorflow"),
+    (os.environ.get("FRAMEWORK_PYTHON", sys.executable), _RECORDED, str(_MIRRORED)),
 )
 """FRAMEWORK_PYTHON must have TensorFlow: `tools/tensorflow_env` prints one."""
 
@@ -78,8 +82,8 @@ class World:
         size: the number of its processes.
         first: when each of its processes first recorded an event, by event.
         last_step: when its last step ended.
-        pids: of its processes by rank.
-        steps: of the process that has recorded the fewest.
+        pids: the process IDs by rank.
+        steps: the steps of the process that has recorded the fewest.
     """
 
     size: int
@@ -99,10 +103,10 @@ def worlds(records: Path) -> dict[int, World]:
         world.pids[rank] = pid
         lines = [json.loads(line) for line in path.read_text().splitlines()]
         for part in _PARTS:
-            times = [at for event, at, _ in lines if event == part]
+            times = [at for event, at in lines if event == part]
             if times:
                 world.first.setdefault(part, []).append(times[0])
-        steps = [at for event, at, _ in lines if event == "step"]
+        steps = [at for event, at in lines if event == "step"]
         world.last_step = max([world.last_step, *steps])
         counts.setdefault(round_, []).append(len(steps))
     for round_, world in found.items():
@@ -111,31 +115,24 @@ def worlds(records: Path) -> dict[int, World]:
     return dict(sorted(found.items()))
 
 
-@dataclass(frozen=True)
-class Change:
-    """One change of the world: the seconds of its parts, the last two of which are sums."""
-
-    kind: str
-    parts: dict[str, float]
-
-
 def _check(program: Program) -> None:
     python = program.command[0]
     if subprocess.call([python, "-c", _FIND, program.module]):
         raise NotMeasured(f"{python} has no {program.module}")
 
 
-async def _measure(bench: BenchCluster, program: Program, standby: str) -> list[Change]:
+async def _measure(bench: BenchCluster, program: Program, standby: str) -> dict[str, list[Parts]]:
+    """Return the parts of all changes, by kind."""
     with TemporaryDirectory(prefix="elasticjob-bench-") as folder:
         async with bench.namespace() as namespace, bench.operator(namespace):
             job = _RunningJob(bench, namespace, Path(folder), standby=standby == "Auto")
             await start_job(bench, namespace, program, job.folder, {"standby": standby})
             await job.trains(2, after=0)
-            changes = []
+            changes: dict[str, list[Parts]] = {"scale-out": [], "scale-in": [], "kill -9": []}
             for _ in range(_ROUNDS):
-                changes.append(await job.change("scale-out", 3, lambda: job.scale(3)))
-                changes.append(await job.change("scale-in", 2, lambda: job.scale(2)))
-                changes.append(await job.change("kill -9", 2, job.kill))
+                changes["scale-out"].append(await job.change(3, lambda: job.scale(3)))
+                changes["scale-in"].append(await job.change(2, lambda: job.scale(2)))
+                changes["kill -9"].append(await job.change(2, job.kill))
             return changes
 
 
@@ -152,7 +149,7 @@ class _RunningJob:
     def records(self) -> Path:
         return self.folder / "records"
 
-    async def change(self, kind: str, size: int, request: Callable[[], Awaitable[None]]) -> Change:
+    async def change(self, size: int, request: Callable[[], Awaitable[None]]) -> Parts:
         """Change the world, wait until one of this size trains; return the parts of the pause."""
         before = max(worlds(self.records))
         requested = time.time()
@@ -160,7 +157,7 @@ class _RunningJob:
         await self.trains(size, after=before)
         found = worlds(self.records)
         following = next(round_ for round_ in found if round_ > before and found[round_].steps)
-        return Change(kind, _parts(requested, found[before], found[following]))
+        return _parts(requested, found[before], found[following])
 
     async def scale(self, size: int) -> None:
         patch = {"spec": {"replicaSpecs": {"worker": {"replicas": size}}}}
@@ -222,7 +219,7 @@ def _runs(process: psutil.Process) -> bool:
         return True
 
 
-def _parts(requested: float, before: World, after: World) -> dict[str, float]:
+def _parts(requested: float, before: World, after: World) -> Parts:
     """Return the seconds from the request, over the end of the old world, to the first step."""
     parts = {"request → last step": before.last_step - requested}
     at = before.last_step
@@ -253,9 +250,13 @@ async def start_job(
 
 
 def _manifest(program: Program, folder: str, agent: Json, replicas: int) -> Json:
+    import sklearn  # takes a second
+
     variables = {
+        "EPOCHS": "10000",  # more than are trained
         "RECORDS": f"{folder}/records",
-        "CHECKPOINTS": f"{folder}/checkpoints",
+        "CHECKPOINT_DIR": f"{folder}/checkpoints",
+        "DIGITS": str(Path(sklearn.__file__).with_name("datasets") / "data" / "digits.csv.gz"),
         "PYTHONPATH": _SOURCES,
         "GLOO_SOCKET_IFNAME": "lo",
     }
@@ -290,13 +291,10 @@ def pauses(program: Program) -> Callable[[], Awaitable[Result]]:
     """
 
     async def measured(bench: BenchCluster) -> Result:
-        longest = []
-        for standby in ("Auto", "None"):
-            changes = await _measure(bench, program, standby)
-            longest.append(_print(standby, changes))
-        with_standby, without = longest
-        ratio = without / with_standby
-        return Result(value=with_standby, unit="s", limit=without, ratio=ratio, n=_ROUNDS)
+        with_standby, without = [
+            _print(standby, await _measure(bench, program, standby)) for standby in ("Auto", "None")
+        ]
+        return Result([with_standby], [without], "s", n=_ROUNDS)
 
     async def checked() -> Result:
         await asyncio.to_thread(_check, program)
@@ -305,11 +303,10 @@ def pauses(program: Program) -> Callable[[], Awaitable[Result]]:
     return checked
 
 
-def _print(standby: str, changes: list[Change]) -> float:
+def _print(standby: str, changes: dict[str, list[Parts]]) -> float:
     """Print the medians of the parts of each kind of change; return the longest pause."""
     longest = 0.0
-    for kind in KINDS:
-        chosen = [change.parts for change in changes if change.kind == kind]
+    for kind, chosen in changes.items():
         medians = {part: median(each[part] for each in chosen) for part in chosen[0]}
         texts = ", ".join(f"{part} {seconds:.2f}" for part, seconds in medians.items())
         sys.stderr.write(f"standby {standby}, {kind}: {texts}\n")

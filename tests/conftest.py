@@ -13,16 +13,20 @@ from functools import partial
 from pathlib import Path
 
 import pytest
+from elasticjob_api.meta import Json
 from elasticjob_kube.resources import CONFIG_MAPS, NAMESPACES, SERVICE_ACCOUNTS
-from elasticjob_kube.session import Json, Kube, connect
+from elasticjob_kube.session import Kube, connect
 from elasticjob_localcluster import cluster as clusters
 from elasticjob_localcluster.crds import apply_crds, apply_policies
 from hypothesis import HealthCheck, is_hypothesis_test, settings
 
 from tests.support.local_job import LocalJob
 from tests.support.loopback import loopback_network
+from tests.support.open_sessions import close, follow_sessions, open_sessions
 from tests.support.operator_process import exists
 from tests.support.wait import until
+
+pytest_plugins = ["tests.support.forked_workers"]
 
 REPOSITORY = Path(__file__).parents[1]
 
@@ -44,6 +48,12 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         help="of these tests only those that --thorough adds or extends",
     )
     parser.addoption(
+        "--share",
+        default="0/1",
+        metavar="K/N",
+        help="only every N-th file of those with tests to run, from number K (0 to N - 1) on",
+    )
+    parser.addoption(
         "--kubeconfig",
         default=None,
         help="run the end-to-end tests on this cluster, not on an embedded one",
@@ -55,6 +65,7 @@ def pytest_configure(config: pytest.Config) -> None:
     config.option.thorough |= config.option.only_thorough
     if config.getoption("thorough"):
         settings.load_profile("thorough")
+    follow_sessions()
     gc.disable()
 
 
@@ -66,15 +77,24 @@ def pytest_collection_finish() -> None:
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Deselect the tests that the options leave out."""
-    left_out: list[pytest.Item] = []
+    kept = items
     if config.getoption("only_thorough"):
-        left_out = [item for item in items if not _is_extended(item)]
+        kept = [item for item in items if _is_extended(item)]
     elif not config.getoption("thorough"):
-        left_out = [item for item in items if item.get_closest_marker("thorough")]
-    if left_out:
-        kept = set(items) - set(left_out)
-        items[:] = [item for item in items if item in kept]
-        config.hook.pytest_deselected(items=left_out)
+        kept = [item for item in items if not item.get_closest_marker("thorough")]
+    kept = _share(kept, config)
+    if len(kept) < len(items):
+        left_out = set(items) - set(kept)
+        config.hook.pytest_deselected(items=list(left_out))
+        items[:] = kept
+
+
+def _share(items: list[pytest.Item], config: pytest.Config) -> list[pytest.Item]:
+    """Return the tests in the files of the share that `--share` names."""
+    number, _, count = config.getoption("share").partition("/")
+    files = sorted({item.path for item in items})
+    chosen = set(files[int(number) :: int(count)])
+    return [item for item in items if item.path in chosen]
 
 
 def _is_extended(item: pytest.Item) -> bool:
@@ -84,6 +104,20 @@ def _is_extended(item: pytest.Item) -> bool:
         or "thorough" in getattr(item, "fixturenames", ())
         or is_hypothesis_test(getattr(item, "function", None))
     )
+
+
+@pytest.fixture(autouse=True)
+def no_session_left_open() -> Iterator[None]:
+    """Fail a test that leaves an HTTP session open.
+
+    Otherwise the session's ResourceWarning fails the test that runs when it is collected.
+    """
+    before = open_sessions()
+    yield
+    left = open_sessions() - before
+    if left:
+        places = close(left)
+        pytest.fail(f"the test has left HTTP sessions open, made at\n{places}")
 
 
 @pytest.fixture(scope="session")
@@ -122,9 +156,7 @@ def shared_cluster(
     The first process starts it, and stops it after the last one.
     """
     base = factory.getbasetemp()
-    run = base
-    if "PYTEST_XDIST_WORKER" in os.environ:
-        run = base.parent  # a worker's directory is inside the run's
+    run = base.parent if "PYTEST_XDIST_WORKER" in os.environ else base
     os.environ.setdefault("GOGC", "400")  # the API server uses less CPU, and more memory
     with (run / f"{name}.users").open("w") as users:
         fcntl.flock(users, fcntl.LOCK_SH)

@@ -1,7 +1,6 @@
-"""Builds the admission policies from the resource types.
+"""Builds the admission policies for masters from the resource types.
 
-Those for masters are needed because RBAC can restrict neither a patch to some fields
-nor a create to some names.
+They are needed because RBAC can restrict neither a patch to some fields nor a create to some names.
 """
 
 from __future__ import annotations
@@ -11,11 +10,8 @@ from elasticjob_api.elasticjob import ElasticJobStatus
 from elasticjob_api.meta import Json
 from msgspec import structs
 
-from tools import torchrun_policy
-
 STATUS_POLICY = "elasticjob-masters-write-progress-only"
 PLANS_POLICY = "elasticjob-masters-plan-for-their-own-job"
-TORCHRUN_POLICY = "elasticjob-torchrun-options"
 PROGRESS = "progress"
 """The only field of a job's status that its master may write."""
 _MASTER_ACCOUNT = f"^system:serviceaccount:[^:]+:.+{names.master_service('')}$"
@@ -30,7 +26,6 @@ def policies() -> dict[str, tuple[Json, Json]]:
     specs = {
         STATUS_POLICY: _of_masters("UPDATE", "elasticjobs/status", _only_progress()),
         PLANS_POLICY: _of_masters("CREATE", "scaleplans", _only_own_plans()),
-        TORCHRUN_POLICY: _matching("elasticjobs", "CREATE") | torchrun_policy.spec(),
     }
     return {name: (_named(name, "", spec), _binding(name)) for name, spec in specs.items()}
 
@@ -90,22 +85,18 @@ def _validation(expression: str, message: str) -> Json:
 
 
 def _of_masters(operation: str, resource: str, validations: list[Json]) -> Json:
-    return {
-        "failurePolicy": "Fail",
-        **_matching(resource, operation),
-        "matchConditions": [_BY_A_MASTER],
-        "validations": validations,
-    }
-
-
-def _matching(resource: str, operation: str) -> Json:
     rule = {
         "apiGroups": [names.GROUP],
         "apiVersions": ["*"],
         "operations": [operation],
         "resources": [resource],
     }
-    return {"matchConstraints": {"resourceRules": [rule]}}
+    return {
+        "failurePolicy": "Fail",
+        "matchConstraints": {"resourceRules": [rule]},
+        "matchConditions": [_BY_A_MASTER],
+        "validations": validations,
+    }
 
 
 def _binding(name: str) -> Json:

@@ -143,10 +143,16 @@ def _chart(source: Path, dist: Path) -> None:
 def _plugin(version: str, source: Path, dist: Path, url: str) -> None:
     """Pack the plugin, and write its manifest with the archive's checksum."""
     archive = dist / f"kubectl-elasticjob-{version}.tar.gz"
-    same = [f"--mtime=@{os.environ['SOURCE_DATE_EPOCH']}", "--owner=0", "--group=0", "--mode=755"]
+    same = [
+        f"--mtime=@{os.environ['SOURCE_DATE_EPOCH']}",
+        "--owner=0",
+        "--group=0",
+        "--mode=u=rwX,go=rX",
+    ]
     pack = ["tar", "--create", "--use-compress-program=gzip -n", "--file", str(archive)]
     pack += [*same, "--numeric-owner", "--directory", str(source / "deploy/krew")]
-    subprocess.run([*pack, "kubectl-elasticjob"], check=True)
+    pack += ["kubectl-elasticjob", "--directory", str(source), "LICENSE"]
+    subprocess.run(pack, check=True)
     address = f"{url.rstrip('/')}/{archive.name}".lstrip("/")
     found = f"      uri: {address}\n      sha256: {_sum(archive)}\n      files:\n"
     manifest = (source / ".krew.yaml").read_text().replace("      files:\n", found)

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from elasticjob_api import names
+from elasticjob_api.drain_times import DEFAULT_DRAIN_SECONDS
 from elasticjob_api.frameworks import FRAMEWORKS
-from elasticjob_api.limits import DEFAULT_DRAIN_SECONDS
 
 
 class ConfigError(Exception):
@@ -104,7 +104,7 @@ def _number(
 
 
 def _devices(environment: Mapping[str, str]) -> tuple[str, int] | None:
-    """Return the variable that shows GPUs to a process, and their number; None: not divided."""
+    """Return the variable that shows GPUs to a process and their number; None if undivided."""
     text = environment.get(names.ENV_DEVICES, "")
     variable, equals, count = text.partition("=")
     if not text:

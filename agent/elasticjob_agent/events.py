@@ -19,7 +19,7 @@ class Launch:
         round: the number of the world.
         variables: the variables that the agent sets in each process, by rank.
         first_rank: the rank of the first one.
-        world: as the master has sent it.
+        world: the world as the master has sent it.
         restart_in_place: a crashed process may be restarted in this world. It may not beside other
             processes: they know its addresses, have passed barriers with it, and are ahead of the
             checkpoint that it would load.
@@ -107,7 +107,7 @@ class ProcessEnded:
             fact finished, it is restarted and finds that out; the other mistake would lose it.
         failed_at: when the first of them failed, by the agent's monotonic clock; None if none has
             failed.
-        node_problem: why the node is broken, by the output or the kernel log; empty: nothing
+        node_problem: why the node is broken, by the output or the kernel log; empty if nothing
             says so.
     """
 
@@ -141,7 +141,7 @@ class EndProcess:
 
     Attributes:
         terminate_after: seconds until SIGTERM; earlier if the process cannot be asked.
-        kill_after: seconds until SIGKILL; 0: at once, without asking.
+        kill_after: seconds until SIGKILL; 0 kills it at once, without asking.
         by_node: the node has requested it. The master and the other members do not know of it yet.
     """
 

@@ -123,9 +123,9 @@ def for_launcher(
     it. Its default of 30 s includes the wait, so a launch on busy nodes would fail.
 
     Args:
-        environment: of the container, with the operator's variables for a launcher.
-        programs_folder: for the programs, and for the files if no volume is mounted.
-        channel: to the master.
+        environment: the container's environment, with the operator's variables for a launcher.
+        programs_folder: the folder for the programs, and for the files if no volume is mounted.
+        channel: the channel to the master.
     """
     mount = environment.get(names.ENV_HOST_FILES)
     if mount or names.ENV_REMOTE_SHELL in environment:

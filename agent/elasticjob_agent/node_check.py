@@ -34,9 +34,9 @@ class NodeCheck:
         """Prepare.
 
         Args:
-            environment: of the benchmark.
-            command: of the training, which shows its Python.
-            token: of the job.
+            environment: the environment of the benchmark.
+            command: the training command, which shows its Python.
+            token: the job's token.
         """
         self._environment = dict(environment)
         self._python = python_of(command, environment)
@@ -121,7 +121,7 @@ class NodeCheck:
 
 
 def python_of(command: Sequence[str], environment: Mapping[str, str]) -> str:
-    """Return the Python of the training command, else that of the container; empty: none."""
+    """Return the Python of the training command, else that of the container, or ""."""
     path = environment.get("PATH", "")
     own = [command[0]] if Path(command[0]).name.startswith("python") else []
     found = (shutil.which(name, path=path) for name in (*own, "python3", "python"))

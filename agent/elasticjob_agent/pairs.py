@@ -40,7 +40,7 @@ class PairServer:
     """Answers the measurements of other agents of the job."""
 
     def __init__(self, token: str | None) -> None:
-        """Answer those that know the job's token; None: a job without one."""
+        """Answer those that know the job's token, which is None in a job without one."""
         self._token = token
         self._connections = 0
         self._turn = asyncio.Lock()
@@ -75,7 +75,7 @@ class PairServer:
 
 
 async def measure(address: str, token: str | None) -> Link | None:
-    """Measure the connection to a member's agent; None: it cannot be measured now."""
+    """Measure the connection to a member's agent; None if it cannot be measured now."""
     round_trip = block = MEASURE_SECONDS
     writer: asyncio.StreamWriter | None = None
     try:

@@ -37,7 +37,7 @@ def environments(
 
     Args:
         start: the world, and the variables of its framework for each process.
-        config: of this member.
+        config: the configuration of this member.
         command: the training command; a launcher is one process, which starts all others.
         container: the container's environment, to which these variables are added.
         socket: the path of the agent's socket.

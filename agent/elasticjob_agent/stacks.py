@@ -62,7 +62,7 @@ class Stacks:
     ) -> pb.Stacks | None:
         """Return the stacks; None if a collection runs already, which then answers this request.
 
-        `roots`: the processes that the agent has started, by local rank; 0: it has ended.
+        `roots`: the processes that the agent has started, by local rank; 0 for one that has ended.
         """
         self._number = request.number
         if self._runs:
@@ -170,7 +170,7 @@ def _frame(frame: Mapping[str, Any]) -> str:
 def _processes_of_ranks(
     roots: Sequence[int], in_standby: Collection[int], mark: str | None
 ) -> list[int]:
-    """Return the process that trains, for each process that the agent has started; 0: none.
+    """Return the process that trains, or 0, for each process that the agent has started.
 
     A shell or a launcher may have started it.
     """

@@ -28,13 +28,14 @@ from types import MappingProxyType
 from typing import Any
 
 import grpc.aio
+from elasticjob_api.step_report import StepReport
+from elasticjob_api.transports import abort
 from elasticjob_api.v1 import agent_pb2
 
 from elasticjob_agent import training_messages, writable_directory
 from elasticjob_agent.proxy.master_call import CallError
 from elasticjob_agent.proxy.master_proxy import Handler, MasterProxy
 from elasticjob_agent.proxy.shards import Request
-from elasticjob_agent.step_reports import StepReport
 
 MAX_LINE_BYTES = 1 << 20
 DISCONNECT_SECONDS = 1.0
@@ -50,7 +51,7 @@ class _Connection:
     """One connection of a training process.
 
     Attributes:
-        writer: of the connection.
+        writer: the stream to the process.
         round: the round that the process was started in.
         world: the latest world that it has joined.
         local_rank: the process among those of this member.
@@ -74,7 +75,7 @@ class _Connection:
 
     def send(self, message: dict[str, Any]) -> None:
         if self.writer.transport.get_write_buffer_size() > MAX_UNREAD_BYTES:
-            self.writer.transport.abort()  # the process does not read its answers
+            abort(self.writer.transport)  # the process does not read its answers
         if not self.writer.is_closing():
             self.writer.write(json.dumps(message, separators=(",", ":")).encode() + b"\n")
 
@@ -97,11 +98,11 @@ class TrainingSocket:
         """Create the socket's folder.
 
         Args:
-            channel: to the master, which answers the calls.
-            pod_uid: of this pod.
+            channel: the channel to the master, which answers the calls.
+            pod_uid: the UID of this pod.
             on_report: called with each step report.
             on_world_joined: called with the round of a world when all processes have joined it.
-            handlers: of calls that the agent itself answers, by name.
+            handlers: the handlers of calls that the agent itself answers, by name.
         """
         self._proxy = MasterProxy(channel, pod_uid, handlers)
         self._on_report = on_report

@@ -33,10 +33,10 @@ def member_variables(
 
     Args:
         job: the job's name.
-        role: of the member.
-        index: of the member in its role.
+        role: the role of the member.
+        index: the index of the member in its role.
         incarnation: the number of earlier pods with this index.
-        framework: of the job.
+        framework: the job's framework.
         slots: the number of training processes that the agent starts.
         devices: `VARIABLE=count` if the processes divide GPUs, or None.
         process_restart_limit: the number of crashes after which the agent restarts the process.
@@ -44,7 +44,7 @@ def member_variables(
         sigterm_delay_seconds: the time from a request to stop to SIGTERM, for a process that does
             not read such requests.
         standby: Auto if the agent keeps processes in standby.
-        state_bytes: the size of the folder in memory for checkpoints; 0: there is none.
+        state_bytes: the size of the folder in memory for checkpoints; 0 without one.
     """
     variables = {
         names.ENV_ROLE: role,

@@ -20,7 +20,7 @@ def encoded(files: Mapping[str, bytes]) -> str:
 
 
 def difference(digests: str, command: Sequence[str]) -> str | None:
-    """Return how the files that a command runs differ from their digests; None: not at all.
+    """Return how the files that a command runs differ from their digests, or None.
 
     The folder is the one of the first file in the command, since nodes differ in where it is.
     """

@@ -43,9 +43,9 @@ def slots(framework: str, slots_per_replica: int | None, gpus: Gpus | None) -> i
     """Return the number of training processes of a member.
 
     Args:
-        framework: of the job.
+        framework: the job's framework.
         slots_per_replica: the number that the job sets, or None.
-        gpus: of the member's first container.
+        gpus: the GPUs of the member's first container.
     """
     if slots_per_replica is not None:
         return slots_per_replica

@@ -13,6 +13,7 @@ from elasticjob_api import names
 from elasticjob_api.limits import MAX_GENERATION, MAX_MESSAGE_CHARACTERS
 
 Json = dict[str, Any]
+"""A decoded JSON object."""
 
 
 @dataclass(frozen=True)

@@ -16,6 +16,10 @@ _MEMBER = re.compile(r"(.+?)-(0|[1-9][0-9]{0,9})(?:-([1-9][0-9]{0,9}))?")
 _MASTER = re.compile(rf"{names.ROLE_MASTER}(?:-([1-9][0-9]{{0,9}}))?")
 
 
+MemberKey = tuple[str, int]
+"""Role and index of a member; the index of a master is -1."""
+
+
 @dataclass(frozen=True)
 class MemberIdentity:
     """Which pod of a job it is; the index of a master is -1."""

@@ -13,40 +13,42 @@ import sys
 from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from importlib import import_module
-from typing import TYPE_CHECKING, Any, TextIO
+from typing import TYPE_CHECKING, Any
+
+from elasticjob_cli.common.streams import INTERRUPTED, discard
 
 if TYPE_CHECKING:
     import typer
 
 COMMANDS = {
-    "init": ("jobs.init:init", "Write a commented job file for a framework."),
-    "run": ("run.command:run", "Train on this machine, without a cluster."),
+    "init": ("jobs.submit:init", "Write a commented job file for a framework."),
+    "run": ("run.launch:run", "Train on this machine, without a cluster."),
     "submit": ("jobs.submit:submit", "Create a job from a job file or a Python script."),
     "list": ("jobs.listing:list_", "List jobs with their phase, workers, step and rate."),
     "describe": (
-        "jobs.describing:describe",
+        "jobs.describe:describe",
         "Show a job on a page: roles, pods, plans, failures, events.",
     ),
     "logs": ("jobs.logs:logs", "Show the output of a job's members, by rank; -f follows it."),
-    "top": ("jobs.top:top", "Show jobs live: progress, rate, members."),
+    "top": ("query.top:top", "Show jobs live: progress, rate, members."),
     "exec": ("jobs.exec:exec_", "Run a command in the container of a job's member."),
     "dashboard": (
         "jobs.dashboard:dashboard",
         "Show a job's dashboard, or all jobs, in the browser.",
     ),
     "query": ("query.command:query", "Query a job's master: world, members, shards, auto-scaling."),
-    "stacks": ("jobs.stacks:stacks", "Show what the training processes execute, and who waits."),
-    "scale": ("jobs.scale:scale", "Change the number of a job's members."),
+    "stacks": ("query.command:stacks", "Show what the training processes execute, and who waits."),
+    "scale": ("jobs.changes:scale", "Change the number of a job's members."),
     "suspend": (
-        "jobs.lifecycle:suspend",
+        "jobs.changes:suspend",
         "Suspend a job: its members save, and its pods are deleted.",
     ),
-    "resume": ("jobs.lifecycle:resume", "Resume a suspended job."),
-    "stop": ("jobs.lifecycle:stop", "End a job for good, after its members have saved."),
-    "delete": ("jobs.lifecycle:delete", "Delete jobs and their pods."),
-    "wait": ("jobs.lifecycle:wait", "Wait until a job has reached a phase or a step."),
+    "resume": ("jobs.changes:resume", "Resume a suspended job."),
+    "stop": ("jobs.changes:stop", "End a job for good, after its members have saved."),
+    "delete": ("jobs.changes:delete", "Delete jobs and their pods."),
+    "wait": ("jobs.changes:wait", "Wait until a job has reached a phase or a step."),
     "plans": ("jobs.listing:plans", "List a job's ScalePlans: source, change and outcome."),
-    "history": ("jobs.history:history", "Show a training over time: events, rate, metrics."),
+    "history": ("query.command:history", "Show a training over time: events, rate, metrics."),
     "events": ("jobs.listing:events", "List the events of a job and its pods."),
     "doctor": ("jobs.doctor:doctor", "Check server, definitions, operator and your rights."),
     "convert": ("convert.command:convert", "Convert the job files of other operators."),
@@ -58,13 +60,11 @@ _SIGNED = {"scale"}
 _WITH_A_COMMAND = {"run"}
 """Commands whose arguments are another command with its options."""
 _INSTALL = "pip install 'elasticjob[cli]'"
-INTERRUPTED = 130
-"""The exit code after Ctrl-C, as in a shell."""
 _NOT_WRITTEN = (errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EBADF)
 _CERTIFICATES = "SSL_CERT_FILE"
 _OBJECTS_BEFORE_COLLECTION = 50_000
 """Imports make many objects and no garbage, so the collector would only take time."""
-GROUPS = {"dev": ("dev:dev", "A Kubernetes cluster on this machine, to try things out.")}
+GROUPS = {"dev": ("dev.group:dev", "A Kubernetes cluster on this machine, to try things out.")}
 
 
 def command_line(called: Collection[str]) -> typer.Typer:
@@ -127,6 +127,9 @@ def main() -> None:
     # Bash sets the first variable, other shells the second one.
     words = os.environ.get("COMP_WORDS") or os.environ.get("_TYPER_COMPLETE_ARGS") or ""
     try:
+        if sys.argv[1:] in (["version"], ["--version"]):
+            version()  # the other commands need imports that take much longer
+            return
         command_line((words.split() if completing else sys.argv)[1:2])()
     except KeyboardInterrupt:  # before the command itself handles Ctrl-C: imports take a moment
         raise SystemExit(INTERRUPTED) from None
@@ -144,15 +147,6 @@ def main() -> None:
         sys.stderr.write(f"error: the output cannot be written: {error.strerror}\n")
         sys.stdout = discard(1)  # Python flushes the rest when it ends
         raise SystemExit(1) from error
-
-
-def discard(descriptor: int) -> TextIO:
-    """Open the null device as standard output or error, so that no socket gets that descriptor."""
-    opened = os.open(os.devnull, os.O_WRONLY)
-    if opened != descriptor:
-        os.dup2(opened, descriptor)
-        os.close(opened)
-    return open(descriptor, "w", encoding="utf-8", closefd=False)
 
 
 def version() -> None:

@@ -13,6 +13,7 @@ from elasticjob_api.elasticjob import ElasticJob, Phase, Progress
 from elasticjob_api.scaleplan import ScalePlan
 
 from elasticjob_client import jobs, related
+from elasticjob_client.answers import open_master_or_report
 from elasticjob_client.cluster import Cluster
 from elasticjob_client.dashboard import serve_dashboard
 from elasticjob_client.errors import NotInTime
@@ -21,13 +22,13 @@ from elasticjob_client.job_repr import job_html, job_text
 from elasticjob_client.jobs import read
 from elasticjob_client.logs import LogLine, LogOptions
 from elasticjob_client.members import Choice
-from elasticjob_client.records import Records, history_records, report_record
 from elasticjob_client.related import Event
-from elasticjob_client.report import open_master_or_report
 from elasticjob_client.scaling import SizeChange, removal, request_size, size_change, wait_for_end
 from elasticjob_client.waiting import wait_for
 
 log = logging.getLogger("elasticjob.client")
+Records = Any
+"""A `pandas.DataFrame`, or a list of dictionaries if pandas is not installed."""
 
 
 class AsyncJob:
@@ -232,3 +233,47 @@ class AsyncJob:
         """Return the session with the job's own namespace."""
         session = await self._session()
         return Cluster(session.kube, self.namespace)
+
+
+def history_records(history: Any) -> Records:
+    """Return the samples of a master's `History`.
+
+    Each metric is a field. A metric with the name of another field is `metric.NAME`.
+    """
+    records = list(map(_record, history.samples))
+    try:
+        import pandas
+    except ModuleNotFoundError:
+        return records
+    # The frame of a new job, which has no samples, has the same columns.
+    fields = [
+        field.name for field in history.DESCRIPTOR.fields_by_name["samples"].message_type.fields
+    ]
+    return pandas.DataFrame(
+        records, columns=None if records else [name for name in fields if name != "metrics"]
+    )
+
+
+def _record(sample: Any) -> dict[str, Any]:
+    fields = {field.name: getattr(sample, field.name) for field in sample.DESCRIPTOR.fields}
+    metrics = dict(fields.pop("metrics", {}))  # stored by a master of an earlier version
+    return fields | {
+        f"metric.{name}" if name in fields else name: value for name, value in metrics.items()
+    }
+
+
+def report_record(message: Any) -> dict[str, Any]:
+    """Return a master's `Report` as dictionaries, lists and numbers, by the names of its fields."""
+    record: dict[str, Any] = {}
+    for field in message.DESCRIPTOR.fields:
+        value = getattr(message, field.name)
+        is_map = field.message_type is not None and field.message_type.GetOptions().map_entry
+        if is_map:
+            record[field.name] = dict(value)
+        elif field.message_type is None:
+            record[field.name] = value
+        elif field.is_repeated:
+            record[field.name] = [report_record(each) for each in value]
+        else:
+            record[field.name] = report_record(value)
+    return record

@@ -16,8 +16,8 @@ import msgspec
 from elasticjob_api import names
 from elasticjob_api.elasticjob import ElasticJob
 from elasticjob_api.meta import Json
+from elasticjob_api.scale_requests import ScaleIn, ScaleOut
 from elasticjob_api.scaleplan import ScalePlan
-from elasticjob_api.scalers import ScaleIn, ScaleOut
 from elasticjob_api.times import parse_time
 from elasticjob_kube.errors import KubeError, NotFound, Refused
 from elasticjob_kube.resources import (
@@ -40,7 +40,6 @@ OLDEST_SERVER = (1, 30)
 POLICIES = (
     "elasticjob-masters-plan-for-their-own-job",
     "elasticjob-masters-write-progress-only",
-    "elasticjob-torchrun-options",
 )
 OPERATOR_NAMESPACE = "elasticjob-system"
 _KINDS: dict[str, type[msgspec.Struct]] = {
@@ -169,9 +168,9 @@ async def _policies(cluster: Cluster) -> Finding:
     missing = set(POLICIES) - {policy["metadata"]["name"] for policy in found["items"]}
     if missing:
         policies = ", ".join(sorted(missing))
-        message = f"the cluster lacks {policies}, which check what masters and users write"
+        message = f"the cluster lacks {policies}, which check what masters write"
         return Finding("policies", "Bad", message, "kubectl apply -f policies/ (docs/security.md)")
-    return Finding("policies", "Good", "the writes of masters and users are checked")
+    return Finding("policies", "Good", "the writes of masters are checked")
 
 
 async def _operator(cluster: Cluster, namespace: str) -> Finding:

@@ -98,6 +98,11 @@ class Users:
                 del self._pages[key]
                 await page.close()
 
+    def end_streams(self) -> None:
+        """End all streams at once."""
+        for page, _ in self._pages.values():
+            page.end_streams()
+
     async def close(self) -> None:
         """End all pages."""
         for page, _ in self._pages.values():
@@ -158,8 +163,9 @@ async def serve_hub(
             upkeep.cancel()
             with suppress(asyncio.CancelledError):
                 await upkeep
-            await users.close()
+            users.end_streams()
             await runner.cleanup()
+            await users.close()  # last, because each request may open a page
 
 
 async def _keep_up(users: Users, context: ssl.SSLContext, certificate: Path) -> None:

@@ -6,7 +6,6 @@ import asyncio
 from collections.abc import AsyncGenerator, Callable
 from contextlib import aclosing, suppress
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 from elasticjob_api import names
 from elasticjob_api.elasticjob import ElasticJob
@@ -22,9 +21,6 @@ from elasticjob_client.logs import LogLine, LogOptions, follow_log, log_line, re
 from elasticjob_client.members import Choice, JobPod, Ranks, chosen_pods, job_pods, why_none
 from elasticjob_client.related import is_pod_of
 from elasticjob_client.waiting import wait_until
-
-if TYPE_CHECKING:
-    from elasticjob_api.v1 import agent_pb2
 
 MAX_FOLLOWED = 32
 """Logs that are followed at a time; further members wait until one of them ends."""
@@ -169,7 +165,7 @@ class _Follower:
 
     async def _observe_ranks(self) -> None:
         """Keep the ranks current, from the present master and later ones."""
-        from elasticjob_client.master_queries import open_master  # slow: it imports gRPC
+        from elasticjob_client.answers import open_master  # slow: it imports gRPC
 
         while True:
             with suppress(ClientError):
@@ -178,14 +174,14 @@ class _Follower:
                     async for status in master.watch("Status"):
                         if status.round != last_round:
                             last_round = status.round
-                            self._set_ranks(await master.get("World"))
+                            self._set_ranks(await master.ranks())
                         self._ranks_requested.set()
             self._ranks_requested.set()
             await asyncio.sleep(_RECONNECT_SECONDS)
 
-    def _set_ranks(self, world: agent_pb2.World) -> None:
-        if world.members:  # a new master has no world at first; the last ranks stay valid
-            self._ranks = {each.pod_uid: rank for rank, each in enumerate(world.members)}
+    def _set_ranks(self, ranks: Ranks) -> None:
+        if ranks:  # a new master has no world at first; the last ranks stay valid
+            self._ranks = ranks
             self._changed.set()
 
     async def _observe_job(self) -> None:

@@ -214,14 +214,13 @@ async def ranks_of(cluster: Cluster, job: ElasticJob) -> Ranks:
     """Return the ranks of the present world; empty if the master does not answer."""
     if job.status.phase in ENDED:
         return {}
-    from elasticjob_client.master_queries import open_master  # slow: it imports gRPC
+    from elasticjob_client.answers import open_master  # slow: it imports gRPC
 
     try:
         async with open_master(cluster, job) as master:
-            world = await master.get("World")
+            return await master.ranks()
     except ClientError:
         return {}
-    return {member.pod_uid: rank for rank, member in enumerate(world.members)}
 
 
 async def chosen_pods(

@@ -13,6 +13,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
 
 from aiohttp import web
+from elasticjob_api.transports import abort
 
 from elasticjob_dashboard.data import Sections
 
@@ -29,7 +30,7 @@ class Streams:
         read: returns the page's data now. All streams share what it has returned lately.
         most: the number of streams that may be open.
         seconds: between two looks for changes.
-        among: the open streams that count, if several share a server; None: only these.
+        among: the open streams that count, if several share a server; by default only these.
     """
 
     def __init__(
@@ -67,7 +68,7 @@ class Streams:
         finally:
             self._open.discard(transport)
             self._counted.discard(transport)
-            transport.abort()  # what its reader has not taken is not sent
+            abort(transport)  # what its reader has not taken is not sent
 
     @property
     def is_read(self) -> bool:
@@ -78,7 +79,7 @@ class Streams:
         """End all streams at once, also those whose readers do not read."""
         self._ended.set()
         for transport in self._open:
-            transport.abort()
+            abort(transport)
 
     async def _send_all(self, request: web.Request, response: web.StreamResponse) -> None:
         await response.prepare(request)

@@ -12,11 +12,11 @@ from typing import Any
 
 import aiohttp
 import msgspec
+from elasticjob_api.meta import Json
 
 from elasticjob_kube.errors import Cause, Expired, KubeError, Refused, TryLater, error_from
 from elasticjob_kube.salvage import cut
 
-Json = dict[str, Any]
 UNDECODABLE = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 """The errors of msgspec for JSON that it cannot decode."""
 _SHOWN_ANSWER_BYTES = 100

@@ -14,6 +14,7 @@ from aiohttp import AddrInfoType
 from aiohttp.abc import AbstractStreamWriter
 from aiohttp.client_proto import ResponseHandler
 from aiohttp.client_reqrep import ConnectionKey
+from elasticjob_api.transports import abort
 
 from elasticjob_kube.access import Access
 
@@ -51,7 +52,7 @@ class ClosingConnector(aiohttp.TCPConnector):
         self, key: ConnectionKey, protocol: ResponseHandler, *, should_close: bool = False
     ) -> None:
         if protocol.transport is not None and (should_close or protocol.should_close):
-            protocol.transport.abort()
+            abort(protocol.transport)
         super()._release(key, protocol, should_close=should_close)
 
     def close_idle(self) -> None:
@@ -60,7 +61,7 @@ class ClosingConnector(aiohttp.TCPConnector):
         self._conns.clear()
         for protocol in idle:
             if protocol.transport is not None:
-                protocol.transport.abort()
+                abort(protocol.transport)
 
 
 def open_http(access: Access) -> aiohttp.ClientSession:

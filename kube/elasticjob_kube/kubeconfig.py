@@ -1,10 +1,13 @@
 """Reads a kubeconfig through the official client, which runs its plugins and refreshes its tokens.
 
-It is a separate module so that the client is imported only if a kubeconfig is used.
+It is a separate module so that the client is imported only if a kubeconfig is used. Clients before
+version 36 have no asynchronous part. They are used too, since other packages, such as Kubeflow's
+SDK, accept no newer one.
 """
 
 from __future__ import annotations
 
+import asyncio
 import os
 import ssl
 import sys
@@ -14,6 +17,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from importlib import import_module
 from importlib.util import find_spec
+from inspect import iscoroutinefunction
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -43,27 +47,30 @@ class Settings:
 
     async def authorization(self) -> str | None:
         """Return the Authorization header of the next request, or None for no header."""
-        return self.api_key.get("BearerToken")
+        return next(iter(self.api_key.values()), None)
 
 
 def _official_config() -> Any:
-    """Return the module `kubernetes.aio.config`.
+    """Return the module `kubernetes.aio.config`, or `kubernetes.config` of an older client.
 
-    Its packages import the classes of all APIs, which takes half a second, and the module uses none
-    of them. So it is imported alone, unless another thread could see the incomplete packages.
+    Their packages import the classes of all APIs, which takes half a second, and the asynchronous
+    module uses none of them. So that one is imported alone, unless another thread could see the
+    incomplete packages.
     """
-    if _PACKAGE not in sys.modules and threading.active_count() == 1:
-        with suppress(ImportError):
-            return _imported_alone()
-    return import_module(f"{_PACKAGE}.aio.config")
-
-
-def _imported_alone() -> ModuleType:
-    """Import the module from incomplete packages, and forget these afterwards."""
     spec = find_spec(_PACKAGE)
     if spec is None or not spec.submodule_search_locations:
         raise ModuleNotFoundError(f"No module named {_PACKAGE!r}", name=_PACKAGE)
     folder = Path(spec.submodule_search_locations[0])
+    if not (folder / "aio").is_dir():
+        return import_module(f"{_PACKAGE}.config")
+    if _PACKAGE not in sys.modules and threading.active_count() == 1:
+        with suppress(ImportError):
+            return _imported_alone(folder)
+    return import_module(f"{_PACKAGE}.aio.config")
+
+
+def _imported_alone(folder: Path) -> ModuleType:
+    """Import the module from incomplete packages, and forget these afterwards."""
     for name, path in ((_PACKAGE, folder), (f"{_PACKAGE}.aio", folder / "aio")):
         package = ModuleType(name)
         package.__path__ = [str(path)]
@@ -86,12 +93,29 @@ async def load(path: Path | None, context: str | None) -> tuple[Settings, ssl.SS
 
     `context` is one of its contexts; None means the current one. Raises `NoAccess`.
     """
-    settings = Settings()
     with _usable(path):
-        await config.load_kube_config(
-            config_file=_files(path), context=context, client_configuration=settings
-        )
+        settings = await _load(_files(path), context)
         return settings, _tls(settings)
+
+
+async def _load(files: str, context: str | None) -> Settings:
+    settings = Settings()
+    options = {"config_file": files, "context": context, "client_configuration": settings}
+    if iscoroutinefunction(config.load_kube_config):
+        await config.load_kube_config(**options)
+    else:
+        await asyncio.to_thread(config.load_kube_config, **options)  # waits for plugins
+        settings.proxy = _proxy_url(files, context)
+    return settings
+
+
+def _proxy_url(files: str, context: str | None) -> str | None:
+    """Return the proxy of a context's cluster, which older clients do not read."""
+    merged = config.kube_config.KubeConfigMerger(files).config
+    chosen = merged["contexts"].get_with_name(context or merged["current-context"])["context"]
+    cluster = merged["clusters"].get_with_name(chosen["cluster"])["cluster"]
+    found: str | None = cluster.safe_get("proxy-url")
+    return found
 
 
 def _tls(settings: Settings) -> ssl.SSLContext:

@@ -7,13 +7,15 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any, Literal, TypeVar, overload
 
+from elasticjob_api.meta import Json
+
 from elasticjob_kube.access import find_access
-from elasticjob_kube.answers import Json, WatchEvent, decode, decode_list, decode_object
+from elasticjob_kube.answers import WatchEvent, decode, decode_list, decode_object
 from elasticjob_kube.connection import open_http
 from elasticjob_kube.requests import JSON, METADATA, REQUEST_SECONDS, WATCH_SECONDS, Requests
 from elasticjob_kube.resources import Resource
 
-__all__ = ["REQUEST_SECONDS", "Json", "Kube", "WatchEvent", "connect"]
+__all__ = ["REQUEST_SECONDS", "Kube", "WatchEvent", "connect"]
 T = TypeVar("T")
 PatchKind = Literal["json-patch", "merge-patch", "strategic-merge-patch"]
 _METADATA_LIST = f"{JSON};as=PartialObjectMetadataList;g=meta.k8s.io;v=v1"

@@ -31,7 +31,15 @@ _AGENT_UNREACHABLE = "the agent is unreachable"
 
 
 class AgentError(Exception):
-    """The agent or the master has refused a call, or the agent is unreachable."""
+    """The agent or the master has refused a call, or the agent is unreachable.
+
+        try:
+            elasticjob.KeyValue().set("leader", b"rank 0")
+        except elasticjob.AgentError as error:
+            print(f"not stored: {error}")
+
+    The message says why.
+    """
 
 
 class AgentConnection:

@@ -17,7 +17,7 @@ class CheckpointInterval:
     It is at most √2 times too long or too short, while steps and costs remain as they are.
 
     Attributes:
-        steps: from one checkpoint to the next.
+        steps: the number of steps from one checkpoint to the next.
     """
 
     def __init__(

@@ -27,7 +27,7 @@ class Offer:
     """The shards of one process in a commit.
 
     Attributes:
-        process: its token.
+        process: the token of the process.
         shards: the numbers of those that it has trained and that the master may not know yet.
     """
 

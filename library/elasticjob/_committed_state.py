@@ -30,8 +30,8 @@ class Commit:
     """A state to which the training can return.
 
     Attributes:
-        round: of the world in which it was made, or given to this process; 0: it never trained.
-        number: of the commit in this world, whatever a program counts as its steps.
+        round: the round in which it was made or given to this process; 0 if it never trained.
+        number: the number of the commit in this world, whatever a program counts as its steps.
         step: its number of steps.
         tree: the copy of the state, as the framework makes it.
     """
@@ -84,9 +84,9 @@ class CommittedState:
 
         Args:
             opener: `elasticjob.shards`, `text_shards` or `stream_shards`.
-            name: of the data set.
-            arguments: of the opener.
-            options: of the opener, but `restore`.
+            name: the data set's name within the job.
+            arguments: further arguments for the opener.
+            options: keyword arguments for the opener, but `restore`.
 
         Raises:
             ValueError: `restore` is given.
@@ -132,7 +132,7 @@ class CommittedState:
 
         Args:
             meeting: the world.
-            group: of its processes.
+            group: the group of its processes.
             stored: returns the newest checkpoint; rank 0 calls it if no process has the state.
         """
         mine = (self._committed.round, self._committed.number)

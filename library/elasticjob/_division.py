@@ -26,7 +26,8 @@ class Division:
     Attributes:
         micro_batch: the samples of the largest micro-batch.
         accumulation: the micro-batches of each process.
-        remainder: the micro-batches with `micro_batch` samples, others have one less; 0: all.
+        remainder: the number of micro-batches with `micro_batch` samples, the others have one less;
+            0 if all have as many.
     """
 
     micro_batch: int
@@ -36,7 +37,12 @@ class Division:
 
 @dataclass(frozen=True)
 class Part:
-    """A micro-batch: what this process trains at once.
+    """A micro-batch: the samples that this process trains at once.
+
+        for part in batches:
+            backward(part.scale * loss(part.indices))
+            if part.last:
+                optimizer.step()
 
     Attributes:
         batch: the number of the global batch, counted over all epochs from 0.

@@ -19,7 +19,7 @@ class Place:
 
 @dataclass
 class Joined:
-    """The place in a world that this process has joined since its start; None: none."""
+    """The place in a world that this process has joined since its start, or None."""
 
     place: Place | None = None
 

@@ -50,11 +50,11 @@ class StateInMemory:
     """The checkpoints of one storage folder that are kept in memory.
 
     Attributes:
-        folder: of this member.
-        key: of this use of the store in this world, the same in all ranks.
+        folder: the folder of this member.
+        key: the name of this use of the store in this world, the same in all ranks.
         usable: a world of the same members could begin at a checkpoint in memory.
         movable: the members give their parts to others, so one of other members could, too.
-        found: the checkpoint in memory at which this world begins; "": none.
+        found: the checkpoint in memory at which this world begins, or "".
     """
 
     def __init__(
@@ -243,7 +243,7 @@ def _peer(mine: int, places: list[tuple[int, str]], addresses: list[str | None])
     Args:
         mine: the first rank of this member.
         places: the first rank of each member and its node.
-        addresses: of the members.
+        addresses: the addresses of the members.
     """
     position = next((n for n, (rank, _) in enumerate(places) if rank == mine), 0)
     others = [*range(position + 1, len(places)), *range(position)]

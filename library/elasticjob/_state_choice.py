@@ -36,8 +36,8 @@ class Inventory:
     """What one member holds in memory.
 
     Attributes:
-        address: at which its agent gives parts to other members; None: it does not.
-        checkpoints: by name.
+        address: the address at which its agent gives parts to other members; None if it gives none.
+        checkpoints: what it holds, by the name of the checkpoint.
     """
 
     address: str | None
@@ -49,8 +49,8 @@ class Choice:
     """The checkpoint at which a world begins.
 
     Attributes:
-        name: of the checkpoint.
-        sources: for each part, the position of a member that holds it.
+        name: the name of the checkpoint.
+        sources: the position of a member that holds it, for each part.
         fetch: some members have to fetch parts.
     """
 
@@ -63,7 +63,7 @@ def newest(inventories: Sequence[Inventory], *, after: str) -> Choice | None:
     """Return the newest checkpoint that the members can have all together.
 
     Args:
-        inventories: of all members, by position.
+        inventories: the inventories of all members, by position.
         after: the newest checkpoint in the storage; older ones do not count.
     """
     found = {name for inventory in inventories for name in inventory.checkpoints if name > after}

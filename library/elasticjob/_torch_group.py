@@ -86,7 +86,7 @@ class Meetings:
 
         Args:
             meeting: the world.
-            address: of rank 0.
+            address: the address of rank 0.
             interrupted: returns whether another world was announced or this process must stop.
 
         Raises:

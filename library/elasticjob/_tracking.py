@@ -96,8 +96,8 @@ class Tracking:
         """Begin without a report.
 
         Args:
-            name: of the tracker.
-            why_not: returns why this process may not write now; None: it may.
+            name: the name of the tracker.
+            why_not: returns why this process may not write now, or None if it may.
             start: starts the process that writes.
             retry_seconds: the time from a failure to the next try.
         """

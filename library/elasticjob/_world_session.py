@@ -13,9 +13,8 @@ from types import TracebackType
 from elasticjob._agent_connection import AgentConnection, AgentError, agent_connection
 from elasticjob._committed_state import CommittedState, Stored
 from elasticjob._connections import Connections
-from elasticjob._idleness import event_loops
 from elasticjob._world_group import Group, Meeting
-from elasticjob._world_watch import Watch
+from elasticjob._world_watch import Watch, event_loops
 from elasticjob.checkpoint_storage import open_storage
 from elasticjob.checkpointer import Checkpointer
 from elasticjob.progress import confirm_stop, report_step, should_stop
@@ -36,6 +35,12 @@ and the others still have the state.
 
 class World:
     """A world of processes that train together, by one group.
+
+        with world:
+            while state.step < total:
+                train(state)
+                state.step += 1
+                world.commit(total=total)
 
     Attributes:
         rank: this process, counted from 0.
@@ -90,11 +95,12 @@ class World:
         The world changes at a commit, in all ranks at the same one.
 
         Args:
-            total: see `elasticjob.report_step`; the others, too.
-            samples: that this process has trained since its last commit.
-            metrics: to show.
-            compute_seconds: without the waiting for others.
-            save: also save a checkpoint in the folder, by rank 0; the same in all ranks.
+            total: the number of steps of the whole job, if known.
+            samples: the number of samples that this process has trained since its last commit.
+            metrics: numbers to show, such as the loss.
+            compute_seconds: the seconds that this process has computed since its last commit,
+                without waiting for the others, if known.
+            save: whether rank 0 also saves a checkpoint in the folder; the same in all ranks.
 
         Raises:
             WorldChanged: the world ends after this commit. `with` handles it.

@@ -9,23 +9,75 @@ thread that waits for it waits on. Nothing ends that from outside, so such a pro
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import os
 import threading
 import time
+from collections.abc import Collection
+from pathlib import Path
 from typing import Any
 
-from elasticjob_api import names
+from elasticjob_api import drain_times, names
 
 from elasticjob._agent_connection import AgentConnection, AgentError
-from elasticjob._idleness import Idleness
 from elasticjob._world_group import Group, Meeting
 from elasticjob.progress import confirm_stop
 
-log = logging.getLogger("elasticjob")
+_SHARE = 0.1
+"""A process that computes, such as in a compiler, uses more of one CPU."""
 
-DRAIN_SECONDS = 30.0
-"""The default of `drainSeconds`, the time to take a world."""
+_THREADS = Path("/proc/self/task")
+_WAITS = {22, 232, 281, 441}
+"""The system calls `epoll_wait`, `epoll_pwait` and `epoll_pwait2` of x86-64 and AArch64."""
+
+
+def event_loops() -> frozenset[str]:
+    """Return the threads that wait for events of files now; none if the kernel does not say it."""
+    found = set()
+    for thread in _THREADS.iterdir():
+        with contextlib.suppress(OSError, ValueError):
+            if int((thread / "syscall").read_text().split()[0]) in _WAITS:
+                found.add(thread.name)
+    return frozenset(found)
+
+
+class Idleness:
+    """The time for which all threads but this one and some event loops have computed nothing."""
+
+    def __init__(self, loops: Collection[str] = ()) -> None:
+        """Begin to measure, without these threads."""
+        self._loops = loops
+        self.restart()
+
+    def restart(self) -> None:
+        """Begin to measure."""
+        self._since = time.monotonic()
+        self._used = self._cpu_seconds()
+
+    def seconds(self) -> float:
+        """Return the seconds since this process has last computed."""
+        seconds = time.monotonic() - self._since
+        if self._cpu_seconds() - self._used > _SHARE * max(1.0, seconds):
+            self.restart()
+            return 0.0
+        return seconds
+
+    def _cpu_seconds(self) -> float:
+        loops = sum(_thread_seconds(thread) for thread in self._loops)
+        return time.process_time() - time.thread_time() - loops
+
+
+def _thread_seconds(thread: str) -> float:
+    """Return the CPU seconds of a thread; 0 if it has ended."""
+    try:
+        fields = (_THREADS / thread / "stat").read_text().rpartition(")")[2].split()
+    except OSError:
+        return 0.0
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+log = logging.getLogger("elasticjob")
 
 _POLL_SECONDS = 0.05
 _NEWS_SECONDS = 1.0
@@ -37,7 +89,7 @@ class Watch(threading.Thread):
     """Watches one process' present world.
 
     Attributes:
-        meeting: the present world; None: none.
+        meeting: the present world, or None.
     """
 
     def __init__(self, agent: AgentConnection, group: Group) -> None:
@@ -47,9 +99,8 @@ class Watch(threading.Thread):
         self._group = group
         self._closed = threading.Event()
         self._due_round = -1
-        # Half of the time to take the world is left for the next commit.
-        drain_seconds = float(os.environ.get(names.ENV_DRAIN_SECONDS, DRAIN_SECONDS))
-        self._patience = drain_seconds / 2
+        given = os.environ.get(names.ENV_DRAIN_SECONDS, drain_times.DEFAULT_DRAIN_SECONDS)
+        self._patience = drain_times.own_end(float(given))
         self.meeting: Meeting | None = None
         self.start()
 

@@ -27,7 +27,7 @@ class WriteBehind:
         """Prepare.
 
         Args:
-            storage: of the checkpoints.
+            storage: the storage of the checkpoints.
             any_rank: returns whether its argument is true in any rank. The thread calls it.
             begin: begins a checkpoint in the storage.
             complete: completes it, if this world still trains.
@@ -42,7 +42,7 @@ class WriteBehind:
 
     @property
     def source(self) -> str:
-        """The checkpoint in memory that is being written; "": none."""
+        """The checkpoint in memory that is being written, or ""."""
         return self._source if self._thread is not None and self._thread.is_alive() else ""
 
     def start(self, source: str, target: str, files: Mapping[str, Path]) -> None:
@@ -51,7 +51,7 @@ class WriteBehind:
         Args:
             source: the checkpoint in memory.
             target: its name in the storage.
-            files: of this rank, by their path in the checkpoint.
+            files: the files of this rank, by their path in the checkpoint.
         """
         self._source = source
         self._stopped.clear()

@@ -28,6 +28,11 @@ _ANY_RANK = "elasticjob/any-rank"
 def should_stop_together() -> bool:
     """Return whether to save, to call `confirm_stop` and to exit with 0; the same in all ranks.
 
+        if elasticjob.should_stop_together():
+            save(step)
+            elasticjob.confirm_stop()
+            raise SystemExit(0)
+
     All processes of the world call it after the same steps, but not after the last one of the
     training. It sends nothing and does not wait until this process is asked to stop. Then all ranks
     agree on a step through the master, once for each world.
@@ -61,8 +66,8 @@ class StopCounter:
 
     Attributes:
         calls: the calls so far.
-        limit: the earliest call at which this rank can stop; None: it was not asked to stop.
-        agreed: the highest limit of all ranks; None: it is not known.
+        limit: the earliest call at which this rank can stop; None until it is asked to stop.
+        agreed: the highest limit of all ranks; None until it is known.
     """
 
     calls: int = 0

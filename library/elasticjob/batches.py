@@ -33,10 +33,15 @@ _FLUSH_SECONDS = 10.0
 class GlobalBatches:
     """The global batches of a data set, for this process. An iteration is the rest of an epoch.
 
+        batches = elasticjob.global_batches("images", size=1000, global_batch=100, step=0)
+        for part in batches:
+            train(part.indices, scale=part.scale)
+
     Attributes:
         step: the global batches that this process has got completely.
         division: how a global batch is divided in this world.
-        learning_rate_factor: see `global_batches`.
+        learning_rate_factor: the number by which to multiply the learning rate; see
+            `global_batches`.
     """
 
     def __init__(
@@ -169,19 +174,25 @@ def global_batches(
 ) -> GlobalBatches:
     """Open a data set for processes that train each global batch together; all pass the same.
 
+        batches = elasticjob.global_batches("images", size=1000, global_batch=100, step=0)
+        while not batches.finished:
+            for part in batches:
+                train(part.indices, scale=part.scale)
+
     Args:
         name: the data set's name within the job.
         size: the number of samples.
         global_batch: the samples of a step of all processes; the last one of an epoch has the rest.
         step: the global batches that the loaded model contains; 0 for a new one.
-        micro_batch: the most samples that a process can train at once. None: all of its part.
+        micro_batch: the most samples that a process can train at once. Default: all of its part.
         epochs: the number of times that each sample is trained.
         shuffle: whether the samples of each epoch are in another random order.
         seed: the seed of these orders.
         learning_rate: the rule for `learning_rate_factor`: `none`, `linear` or `sqrt`.
-        reference_batch: that for which the learning rate was chosen; by default `global_batch`.
+        reference_batch: the global batch for which the learning rate was chosen. Default:
+            `global_batch`.
         prefetch: shards leased ahead by rank 0; see `shards`.
-        rank: this process among those that train different samples; by default of the world.
+        rank: this process among those that train different samples. Default: its rank in the world.
         processes: the number of these, where some train the same samples, as parts of a model.
 
     Raises:

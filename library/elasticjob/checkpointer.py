@@ -59,9 +59,16 @@ def _decoded(accounts: bytes) -> dict[str, bytes]:
 class Checkpointer:
     """Saves and finds the checkpoints of one job, and stops its ranks together.
 
+        checkpointer = elasticjob.Checkpointer("checkpoints")
+        step = load(checkpointer.found) if checkpointer.found else 0
+        while step < total:
+            step = train(step)
+            checkpointer.step(step, save, due=step % 500 == 0)
+        checkpointer.finish(step, save)
+
     Attributes:
         found: the path or URL of the checkpoint at which this world begins, the same in all ranks;
-            None: none exists.
+            None if none exists.
     """
 
     def __init__(
@@ -77,7 +84,8 @@ class Checkpointer:
         """Find the newest checkpoint.
 
         Args:
-            folder: of this job's checkpoints, which all members share; or a URL for fsspec.
+            folder: the folder of this job's checkpoints, which all members share, or a URL for
+                fsspec.
             any_rank: returns whether its argument is true in any rank, for example by an
                 all-reduce. All ranks call it equally often, in each save. Without it the ranks
                 agree on a save through the master, so a save waits while no master runs. Needed in
@@ -86,8 +94,8 @@ class Checkpointer:
             timeout: the seconds that a save may wait for the master. Keep it below half of
                 `drainSeconds`, the time for a stop.
             failure_hours: the mean time between two failures of a pod, more than 0; see `step`.
-            world: of the checkpoints; this process' own one. In a world of one process, this
-                process alone saves for the others.
+            world: the world whose ranks save together. Default: the current world. In a world of
+                one process, this process alone saves for the others.
 
         Raises:
             ValueError: see `any_rank`, `keep` and `failure_hours`.
@@ -140,9 +148,9 @@ class Checkpointer:
 
         Args:
             opener: `elasticjob.shards`, `text_shards` or `stream_shards`.
-            name: of the data set.
-            arguments: of the opener.
-            options: of the opener.
+            name: the data set's name within the job.
+            arguments: further arguments for the opener.
+            options: keyword arguments for the opener.
         """
         restore = self._accounts.get(name, b"")
         self._data_sets[name] = opened = opener(name, *arguments, restore=restore, **options)
@@ -155,11 +163,11 @@ class Checkpointer:
         the shards of the step.
 
         Args:
-            step: see `elasticjob.report_step`.
+            step: the finished step, counted from the start of the job.
             save: writes the model.
-            due: a checkpoint is due. None: as often as it pays, by the measured time of a save
-                and `failure_hours`.
-            report: see `elasticjob.report_step`.
+            due: whether a checkpoint is due. If None, the ranks save as often as it pays, by the
+                measured time of a save and `failure_hours`.
+            report: further arguments for `elasticjob.report_step`.
 
         Raises:
             SystemExit: this process has confirmed a stop.

@@ -18,6 +18,10 @@ log = logging.getLogger("elasticjob")
 def may_commit(timeout: float = 10.0) -> bool:
     """Return whether this process still belongs to the world that trains; True without a job.
 
+        write("model.new")
+        if elasticjob.may_commit():
+            os.replace("model.new", "model")
+
     Call it immediately before the step that makes a checkpoint final, such as the rename of a
     complete file. If it returns False, keep the last checkpoint; the reason is logged.
 
@@ -32,7 +36,7 @@ def may_commit(timeout: float = 10.0) -> bool:
 
 
 def why_not_commit(timeout: float) -> str | None:
-    """Return why this process may not commit now; None: it may. See `may_commit`."""
+    """Return why this process may not commit now, or None if it may. See `may_commit`."""
     agent = agent_connection()
     if agent is None:
         return None

@@ -25,6 +25,11 @@ def shards(
 ) -> Shards[Shard]:
     """Open a data set for the whole job; every process passes the same numbers.
 
+        data = elasticjob.shards("train", size=1000, shard_size=100)
+        for shard in data:
+            train(range(shard.start, shard.end))
+            data.done(shard)
+
     Args:
         name: the data set's name within the job.
         size: the number of samples.
@@ -35,8 +40,8 @@ def shards(
         prefetch: shards leased ahead, at most 10,000; more are leased when half of them are left.
             That half should last while the master is replaced.
         restore: the account that `Shards.checkpoint` returned when the loaded model was saved;
-            `b""` for a new model. None: continue with the shards as they are. Every process of a
-            world passes the same.
+            `b""` for a new model. If None, the shards stay as they are. Every process of a world
+            passes the same.
 
     Raises:
         AgentError: the data set is already open with other numbers, the numbers make no sense, or
@@ -59,13 +64,19 @@ def stream_shards(
 ) -> Shards[Shard]:
     """Open a data set that grows: `Shards.extend` declares new samples, and the end of the stream.
 
+        data = elasticjob.stream_shards("events", shard_size=100)
+        data.extend(1000, final=True)
+        for shard in data:
+            train(range(shard.start, shard.end))
+            data.done(shard)
+
     Args:
         name: the data set's name within the job.
         shard_size: samples in a shard. A shard is leased when it is full, the last one at the end
             of the stream.
         size: the number of samples that exist already.
         prefetch: shards leased ahead.
-        restore: as for `shards`.
+        restore: the account of a checkpoint, as for `shards`.
 
     Raises:
         AgentError: as for `shards`.

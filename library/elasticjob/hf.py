@@ -19,6 +19,9 @@ from elasticjob.world import world
 class ElasticJob(TrainerCallback):  # type: ignore[misc, unused-ignore]
     """Reports every step and the logged metrics; on a stop saves, confirms and ends `train`.
 
+        trainer = Trainer(model, arguments, callbacks=[elasticjob.hf.ElasticJob()])
+        trainer.train(resume_from_checkpoint=newest)
+
     A checkpoint of the trainer, also one of its `save_steps`, is skipped while a process may not
     write it (`elasticjob.may_commit`).
 

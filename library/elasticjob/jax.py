@@ -35,6 +35,10 @@ def worlds(
 ) -> Iterator[World]:
     """Join each world of the job, one after the other, until the training is finished.
 
+        for world in elasticjob.jax.worlds(state, folder="/checkpoints"):
+            with world:
+                train(state, world)  # calls world.commit()
+
     A world begins with `jax.distributed` initialized, with new devices, and with the newest
     committed state in all ranks. Devices, meshes, arrays and compiled functions belong to one
     world: make them in `with world:`, and take all arrays from the state. When the block ends
@@ -42,10 +46,10 @@ def worlds(
     by SystemExit.
 
     Args:
-        state: of the training.
-        folder: for checkpoints, or a URL, which all members share: the training continues there if
-            no process has the state, as after a suspension. Rank 0 saves one when it leaves, at the
-            end, and at commits with `save`. None: the training begins again.
+        state: the parameters and the optimizer's state, which all ranks share.
+        folder: a folder, or a URL, that all members share. The training continues at its newest
+            checkpoint if no process has the state, as after a suspension; without a folder it
+            begins again. Rank 0 saves one when it leaves, at the end, and at commits with `save`.
         keep: the number of checkpoints to keep.
         timeout: seconds for all processes to meet. Make it longer than `drainSeconds`, after which
             the agent replaces a process that does not come.

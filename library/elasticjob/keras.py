@@ -18,6 +18,11 @@ from elasticjob.world import world
 class ElasticJob(keras.callbacks.Callback):  # type: ignore[misc, unused-ignore]
     """Reports every step; on a stop saves, confirms and ends `fit`.
 
+        callback = elasticjob.keras.ElasticJob(save=save, samples=32)
+        model.fit(data, callbacks=[callback])
+        if callback.stopped:
+            raise SystemExit(0)
+
     If `stopped` is true after `fit`, the training is not finished, and the script exits with code
     0.
     """

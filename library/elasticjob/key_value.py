@@ -20,7 +20,15 @@ from elasticjob._agent_connection import AgentConnection, agent_connection
 
 
 class KeyValue:
-    """The key-value store of this world; without an agent it is local to this process."""
+    """The key-value store of this world; without an agent it is local to this process.
+
+        store = elasticjob.KeyValue()
+        if elasticjob.world().rank == 0:
+            store.set("address", b"10.0.0.1:9000")
+        (address,) = store.wait("address")
+
+    All instances of a world share one store.
+    """
 
     def __init__(self) -> None:
         """Connect to the agent, if there is one."""
@@ -31,7 +39,7 @@ class KeyValue:
 
         Args:
             key: its name, of 1 to 128 characters; 4,096 names in all.
-            value: at most 64 KiB; all keys and values together at most 256 KiB.
+            value: bytes, at most 64 KiB; all keys and values together at most 256 KiB.
 
         Raises:
             AgentError: a bound is exceeded, this world has ended, or the agent is unreachable. All
@@ -96,9 +104,13 @@ class KeyValue:
 def barrier(name: str, *, timeout: float | None = None) -> None:
     """Wait until all processes of this world have called it with this name equally often.
 
+        if elasticjob.world().local_rank == 0:
+            download("data")
+        elasticjob.barrier("downloaded")
+
     Args:
-        name: 1 to 128 characters; 1,024 names in all.
-        timeout: seconds to wait; None: as long as this world lasts. After a time-out it may be
+        name: a name of 1 to 128 characters; 1,024 names in all.
+        timeout: seconds to wait. Default: as long as this world lasts. After a time-out it may be
             called again.
 
     Raises:

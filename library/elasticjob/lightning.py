@@ -20,6 +20,10 @@ from elasticjob.world import world
 class ElasticJob(Callback):  # type: ignore[misc, unused-ignore]
     """Reports every step with the logged metrics; on a stop saves, confirms and ends `fit`.
 
+        callback = elasticjob.lightning.ElasticJob("/checkpoints/stop.ckpt", samples=32)
+        trainer = Trainer(callbacks=[callback])
+        trainer.fit(model, data, ckpt_path=newest)
+
     If `stopped` is true after `fit`, the training is not finished, and the script exits with code
     0. The next process continues by `trainer.fit(…, ckpt_path=checkpoint)`.
     """

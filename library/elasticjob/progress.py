@@ -24,6 +24,9 @@ def report_step(
 ) -> None:
     """Report that a step is finished.
 
+        loss = train(step)
+        elasticjob.report_step(step + 1, total=total, samples=32, metrics={"loss": loss})
+
     Never waits and never fails because of the agent, the master or a tracker.
 
     Args:
@@ -63,6 +66,12 @@ def report_step(
 def should_stop() -> bool:
     """Return whether this process was asked to save, to call `confirm_stop` and to exit with 0.
 
+        stop = any_rank(elasticjob.should_stop())  # such as an all-reduce
+        if stop:
+            save(step)
+            elasticjob.confirm_stop()
+            raise SystemExit(0)
+
     The processes of a world are asked at different times: let all of them agree on the step after
     which they stop. The first call informs the agent that this process can be asked. A process that
     never calls it gets SIGTERM at once; another one gets SIGTERM shortly before its time ends. A
@@ -75,6 +84,9 @@ def should_stop() -> bool:
 def checkpoint_requested() -> bool:
     """Return whether a stop was requested and not confirmed yet.
 
+        if elasticjob.checkpoint_requested():
+            save(step)
+
     This is for code that saves but does not end the training, such as a background thread. As
     `should_stop`, it informs the agent that this process can be asked to stop.
     """
@@ -84,6 +96,11 @@ def checkpoint_requested() -> bool:
 
 def confirm_stop() -> None:
     """Confirm, before an exit with code 0, that this is a stop and not the end of the training.
+
+        if elasticjob.should_stop_together():
+            save(step)
+            elasticjob.confirm_stop()
+            raise SystemExit(0)
 
     A process may stop with the others before its own agent was asked to stop it. Without a request
     and a confirmation, an exit with code 0 means that the training is finished. The call waits at

@@ -32,6 +32,10 @@ _STARVED_SECONDS = 20.0
 class Shard:
     """Samples `start` (included) to `end` (excluded) of a part in one epoch.
 
+        shard = data.take()
+        train(range(shard.start, shard.end))
+        data.done(shard)
+
     `id` counts over all epochs from 0.
     """
 
@@ -53,7 +57,16 @@ class ShardSource(Protocol):
 
 
 class Shards(Generic[AnyShard]):
-    """A data set's shards, for this process. Iterate over it, and call `done` for each shard."""
+    """A data set's shards, for this process. Iterate over it, and call `done` for each shard.
+
+        data = elasticjob.shards("train", size=1000, shard_size=100)
+        for shard in data:
+            train(range(shard.start, shard.end))
+            data.done(shard)
+        data.flush(timeout=10)
+
+    `elasticjob.shards`, `text_shards` and `stream_shards` open one.
+    """
 
     def __init__(
         self,

@@ -13,10 +13,14 @@ from elasticjob.batches import GlobalBatches
 def dataset(batches: GlobalBatches, read: Callable[[Any], Any], *, prefetch: int = 2) -> Any:
     """Return a `tf.data.Dataset` of (samples, scale, last); each iteration is the rest of an epoch.
 
+        batches = elasticjob.global_batches("images", size=1000, global_batch=100, step=0)
+        for samples, scale, last in elasticjob.tensorflow.dataset(batches, read):
+            train(samples, scale, apply=last)
+
     `scale` and `last` are those of `elasticjob.Part`.
 
     Args:
-        batches: of this process.
+        batches: the global batches of this process.
         read: returns the samples of a vector of numbers, as tensors; it is traced like a function
             that is passed to `map`.
         prefetch: micro-batches that are loaded in advance. They do not count as trained; what the

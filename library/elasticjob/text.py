@@ -24,7 +24,15 @@ _MAX_PATH_CHARACTERS = 512 * 1024
 
 @dataclass(frozen=True)
 class TextShard(Shard):
-    """Lines `start` (included) to `end` (excluded) of a file in one epoch."""
+    """Lines `start` (included) to `end` (excluded) of a file in one epoch.
+
+        shard = data.take()
+        for line in shard.lines():
+            train(line)
+        data.done(shard)
+
+    Other fields are those of `Shard`.
+    """
 
     path: str = ""
     offset: int = 0
@@ -75,15 +83,20 @@ def text_shards(
 ) -> Shards[TextShard]:
     """Open text files, one sample a line, for the whole job; every process passes the same.
 
+        data = elasticjob.text_shards("texts", ["a.txt", "b.txt"], lines_per_shard=100)
+        for shard in data:
+            train(list(shard.lines()))
+            data.done(shard)
+
     Args:
         name: the data set's name within the job.
         paths: the files, the same in every process, in the same order.
         lines_per_shard: lines in a shard; the last one of a file may have fewer.
-        epochs: as for `shards`.
-        shuffle: as for `shards`; all files are shuffled together.
-        seed: as for `shards`.
-        prefetch: as for `shards`.
-        restore: as for `shards`.
+        epochs: the number of times that each line is trained.
+        shuffle: whether the shards of all files are leased in another random order in each epoch.
+        seed: the seed of these orders.
+        prefetch: shards leased ahead; see `shards`.
+        restore: the account of a checkpoint; see `shards`.
         index: a folder in which the counts of lines are cached. Without it every process reads
             every file once to count them. With a persistent, shared one, the files are read once
             for the whole job.

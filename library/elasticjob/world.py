@@ -12,12 +12,24 @@ from elasticjob._agent_connection import agent_connection
 
 
 class WorldChanged(Exception):
-    """The present world ends: `elasticjob.torch` leaves it and joins the next one."""
+    """The present world ends: `elasticjob.torch` leaves it and joins the next one.
+
+        try:
+            world.commit()
+        except elasticjob.WorldChanged:
+            close_files()
+            raise
+
+    Only code that must clean up needs to catch it.
+    """
 
 
 @dataclass(frozen=True)
 class World:
     """A set of training processes that work together, until the next change.
+
+        here = elasticjob.world()
+        samples = range(here.rank, 1000, here.size)
 
     Attributes:
         rank: this process, counted from 0; 0 is the first process of the longest-serving pod.
@@ -44,7 +56,13 @@ class World:
 
 @dataclass(frozen=True)
 class Member:
-    """One process of the world, at its rank's position in the list of all."""
+    """One process of the world, at its rank's position in the list of all.
+
+        for rank, member in enumerate(elasticjob.members()):
+            print(rank, member.pod, member.address)
+
+    `local_rank` counts the processes of a pod from 0.
+    """
 
     pod: str
     role: str
@@ -55,7 +73,13 @@ class Member:
 
 
 def world() -> World:
-    """Return this process' world, which changes only when `next_world` joins another one."""
+    """Return this process' world, which changes only when `next_world` joins another one.
+
+        if elasticjob.world().rank == 0:
+            print(f"{elasticjob.world().size} processes")
+
+    Without a job it is a world of one process.
+    """
     read = os.environ.get
     return World(
         rank=_process.rank(),
@@ -73,6 +97,9 @@ def world() -> World:
 def world_changed() -> bool:
     """Return whether a newer world exists, in a role with `onWorldChange: Notify`.
 
+        if elasticjob.world_changed():
+            rebuild(elasticjob.next_world())
+
     It only reads memory of this process, so it may be called at every step.
     """
     agent = agent_connection()
@@ -81,6 +108,10 @@ def world_changed() -> bool:
 
 def next_world(*, timeout: float = 0.0) -> World:
     """Join the newest world, and return it; without a newer one, return the present world.
+
+        if elasticjob.world_changed():
+            here = elasticjob.next_world()
+            rebuild(here)
 
     Call it when `world_changed`, between two steps, or when the other processes have become
     unreachable. Afterwards `world`, `members`, steps, values and barriers are those of the new
@@ -102,6 +133,8 @@ def next_world(*, timeout: float = 0.0) -> World:
 
 def members() -> list[Member]:
     """Return all processes of the world, in the order of their ranks. Calls the agent.
+
+        addresses = [member.address for member in elasticjob.members()]
 
     Raises:
         AgentError: the agent is unreachable.

@@ -7,8 +7,9 @@ from pathlib import Path
 
 import msgspec
 import yaml
+from elasticjob_api.meta import Json
 from elasticjob_kube.resources import ADMISSION_POLICIES, ADMISSION_POLICY_BINDINGS, CRDS
-from elasticjob_kube.session import Json, Kube, connect
+from elasticjob_kube.session import Kube, connect
 
 from elasticjob_localcluster.errors import LocalClusterError
 

@@ -11,40 +11,23 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Literal
 
 from elasticjob_api import names
 from elasticjob_api.frameworks import FRAMEWORKS, Framework, framework_of
-from elasticjob_api.health import Health
+from elasticjob_api.step_report import StepReport
 from elasticjob_shards import LeasesOfRound, Ledgers
 
 from elasticjob_master.agent_streams import AgentStreams, Send
 from elasticjob_master.core import collectives
 from elasticjob_master.core.accounting import Accounting
-from elasticjob_master.core.history import PROCESS_RESTARTED, History
-from elasticjob_master.core.progress import Progress, Report
+from elasticjob_master.core.history import PROCESS_RESTARTED, SAMPLE_SECONDS, History, NewEvent
+from elasticjob_master.core.progress import Progress
+from elasticjob_master.core.rendezvous import events, member_events
 from elasticjob_master.core.rendezvous.advance import advance
 from elasticjob_master.core.rendezvous.commands import Command, Exit, MemberRemoved, ReleaseLeases
-from elasticjob_master.core.rendezvous.events import (
-    DrainOrdered,
-    Event,
-    HeartbeatReceived,
-    MasterStalled,
-    MemberConnected,
-    MemberDisconnected,
-    MemberRegistered,
-    ProcessExited,
-    ProcessRestarted,
-    SettingsObserved,
-    StandbyChanged,
-    StateRestored,
-    StateShared,
-    StateStored,
-    StepsReported,
-    TrainingHung,
-)
 from elasticjob_master.core.rendezvous.members import Identity, Member, Usage
 from elasticjob_master.core.rendezvous.rules import Phase, Rules, Timing
 from elasticjob_master.core.rendezvous.state import RendezvousState
@@ -55,9 +38,7 @@ from elasticjob_master.core.sync.key_value import KeyValueStore
 from elasticjob_master.decision_timer import DecisionTimer
 from elasticjob_master.job_facts import JobFacts, PlanFacts
 from elasticjob_master.monitors import accountant, history_recorder
-from elasticjob_master.monitors.findings import NewEvent
 from elasticjob_master.monitors.health import HealthMonitor
-from elasticjob_master.monitors.history_recorder import HistoryRecorder
 from elasticjob_master.published_hosts import PublishedHosts
 from elasticjob_master.scaling_control import ScalingControl
 from elasticjob_master.script_order import Scripts
@@ -70,13 +51,13 @@ _HOST_LISTS_SHARE = 0.02
 list of thousands is not made for each of them.
 """
 
-Notice = Literal["changed", "store_needed", "new_round", "plan_wanted", "decided"]
+Notice = Literal["changed", "store_needed", "new_round", "plan_wanted", "exit_held", "decided"]
 """The kinds of notices.
 
 "changed": something that must be stored has changed. "store_needed": a world or a host list waits
 for a write of the state. "new_round": the values and barriers of the last round are deleted.
-"plan_wanted": a ScalePlan is to be created. "decided": the controller has made a decision and sent
-its commands.
+"plan_wanted": a ScalePlan is to be created. "exit_held": an agent has to end. "decided": the
+controller has made a decision and sent its commands.
 """
 
 
@@ -88,10 +69,18 @@ class Controller:
         rendezvous: the members and their world; only `advance` changes it.
         master_starts: the number of masters that this job has had, with this one.
         heartbeats: the number that this master has received.
-        send_exit: sends the command that ends an agent; it may do so later.
     """
 
-    def __init__(self, *, framework: str, facts: JobFacts | None = None) -> None:
+    def __init__(
+        self, *, framework: str, facts: JobFacts | None = None, holds_exits: bool = False
+    ) -> None:
+        """Begin without members.
+
+        Args:
+            framework: the name of the job's framework.
+            facts: the job, if it is known already.
+            holds_exits: the commands that end agents are held until a caller takes and sends them.
+        """
         self._framework_name = framework
         self.facts = facts or JobFacts()
         self.framework = self._framework()
@@ -104,13 +93,14 @@ class Controller:
         self.history = History()
         self.accounting = Accounting()
         self.health_monitor = HealthMonitor()
-        self.history_recorder = HistoryRecorder()
+        self._sample_due = 0.0
         self.scaling = ScalingControl(changed=self.changed)
         self.scripts = Scripts()
         self._adopt_settings()
         self.streams = AgentStreams(self.intervals)
         self.stacks = StackRequests(self.streams.send, self.now)
-        self.send_exit: Callable[[Exit], None] = self.streams.send
+        self._holds_exits = holds_exits
+        self._held_exits: list[Exit] = []
         # A framework that defines roles trains on the workers only.
         self.hosts = PublishedHosts(names.ROLE_WORKER if self.framework.roles else None)
         self.master_starts = 1
@@ -134,7 +124,7 @@ class Controller:
         """Make a pod a member. Raises `NotCurrent`."""
         self.members.check_registration(identity)
         known = self.members.get(identity.pod_uid) is not None
-        self.handle(MemberRegistered(identity))
+        self.handle(member_events.MemberRegistered(identity))
         if not known:
             pod = identity.pod_name
             log.info("registered %s at %s", pod, identity.address, extra={"member": pod})
@@ -142,13 +132,13 @@ class Controller:
 
     def connect(
         self,
-        event: MemberConnected,
+        event: member_events.MemberConnected,
         send: Send,
         leases: Sequence[LeasesOfRound] = (),
         *,
         complete: bool = False,
     ) -> Member | None:
-        """Accept a member's stream, in place of an older one; None: the pod is not registered.
+        """Accept a member's stream, in place of an older one. Return None for an unknown pod.
 
         If the leases are complete, the member holds no others.
         """
@@ -189,14 +179,14 @@ class Controller:
     def disconnect(self, uid: str, send: Send) -> None:
         """Handle the end of a stream, unless a newer one has replaced it."""
         if self.streams.close(uid, send):
-            self.handle(MemberDisconnected(uid))
+            self.handle(member_events.MemberDisconnected(uid))
 
     def heartbeat(self, uid: str, usage: Usage) -> None:
         """Handle a heartbeat of a member."""
         self.heartbeats += 1
-        self._apply(HeartbeatReceived(uid, usage))
+        self._apply(member_events.HeartbeatReceived(uid, usage))
 
-    def step(self, member: Member, report: Report) -> None:
+    def step(self, member: Member, report: StepReport) -> None:
         """Handle a report of a member's training steps."""
         present = self.rendezvous.round
         problem = report.validation_error()
@@ -211,12 +201,12 @@ class Controller:
             report = replace(report, round=present)
         wall = time.time()
         stepped = self.progress.add_report(member.uid, report, now=self.now(), wall=wall)
-        self._apply(StepsReported(member.uid, report))
+        self._apply(member_events.StepsReported(member.uid, report))
         if stepped and report.round == present:
             event = self.health_monitor.step_finished(report, process_round=present, wall=wall)
             self._record(event)
 
-    def exited(self, member: Member, event: ProcessExited) -> None:
+    def exited(self, member: Member, event: member_events.ProcessExited) -> None:
         """Handle the end of a member's training process."""
         crashed = event.exit_code and not event.requested
         if crashed and member.process_round == event.round:
@@ -227,11 +217,11 @@ class Controller:
 
     def restarted(self, member: Member, restarts: int, exit_code: int, message: str) -> None:
         """Handle that a member's agent restarts a crashed process in its pod."""
-        self._apply(ProcessRestarted(member.uid, restarts))
+        self._apply(member_events.ProcessRestarted(member.uid, restarts))
         text = f"{member.identity.pod_name}: restart {restarts}, after exit code {exit_code}"
         self.record_event(PROCESS_RESTARTED, f"{text}: {message}" if message else text)
 
-    def handle(self, event: Event) -> None:
+    def handle(self, event: events.Event) -> None:
         """Apply an event, and decide soon."""
         self._apply(event)
         self._decide_soon()
@@ -248,11 +238,11 @@ class Controller:
         self._decide_soon()
 
     def _observe_plans(self, observed: PlanFacts) -> None:
-        if observed.standby != self.rendezvous.standby:
-            places = ", ".join(f"{role} {index}" for role, index in sorted(observed.standby))
-            log.info("standing by: %s", places or "no member")
-        self._apply(StandbyChanged(observed.standby))
-        self._apply(DrainOrdered(observed.draining))
+        if observed.successors != self.rendezvous.successors:
+            places = ", ".join(f"{role} {index}" for role, index in sorted(observed.successors))
+            log.info("successors: %s", places or "no member")
+        self._apply(events.SuccessorsChanged(observed.successors))
+        self._apply(events.DrainOrdered(observed.draining))
         self.scripts.set(observed.script)
         for plan in self.scaling.observe(self, observed):
             self._record(history_recorder.plan_changed(self.history, plan))
@@ -275,7 +265,7 @@ class Controller:
         )
         timing = Timing(stop=facts.stop_seconds, lost=float(facts.health.lost_seconds))
         node_check = facts.health.node_check
-        self._apply(SettingsObserved(facts.sizes, rules, timing, facts.domains, node_check))
+        self._apply(events.SettingsObserved(facts.sizes, rules, timing, facts.domains, node_check))
 
     def record_event(self, reason: str, message: str) -> None:
         """Record an event in the history. docs/queries.md lists the reasons."""
@@ -286,25 +276,6 @@ class Controller:
         """Return the number of members, or the desired number if that is larger."""
         desired = sum(size.desired for size in (self.facts.sizes or {}).values())
         return max(len(self.members), desired)
-
-    def unfit_pods(self) -> dict[str, str]:
-        """Return the pods whose nodes are not fit, and the problems of the nodes."""
-        return dict(self.rendezvous.unfit.values())
-
-    @property
-    def health(self) -> Health:
-        """`spec.health` of the job."""
-        return self.facts.health
-
-    @property
-    def suspended(self) -> bool:
-        """Whether the user wants the job suspended."""
-        return self.facts.suspended
-
-    @property
-    def gpus(self) -> Mapping[str, int]:
-        """The GPUs of a member, by role."""
-        return self.facts.gpus
 
     @property
     def phase(self) -> Phase:
@@ -321,23 +292,16 @@ class Controller:
         """Notify listeners that something that must be stored has changed."""
         self._notify("changed")
 
-    def share_state(self) -> None:
-        """Store every world and every host list before it is started or published.
-
-        Another master can claim the stored state.
-        """
-        self._apply(StateShared())
-
     def stored(self, process_round: int, host_version: int, began_at: float) -> None:
         """Handle a write of the state that has succeeded.
 
         It contains the world of this round and this version of the host list.
         """
-        self._apply(StateStored(process_round, began_at))
+        self._apply(events.StateStored(process_round, began_at))
         self.hosts.publish_latest(stored_version=host_version)
         self.decisions.request()
 
-    def restore(self, event: StateRestored, earlier_starts: int) -> None:
+    def restore(self, event: events.StateRestored, earlier_starts: int) -> None:
         """Continue after the earlier master of this number."""
         self._apply(event)
         self.master_starts = earlier_starts + 1
@@ -346,10 +310,6 @@ class Controller:
     def now(self) -> float:
         """Return the clock of all decisions."""
         return time.monotonic()
-
-    def continue_after_pause(self, seconds: float) -> None:
-        """Extend all deadlines: the master was suspended for some seconds and received nothing."""
-        self._apply(MasterStalled(seconds))
 
     def tick_monitors(self, now: float) -> None:
         """Let the monitors read the state, and apply their findings."""
@@ -364,11 +324,11 @@ class Controller:
         for event in health.events:
             self._record(event)
         if health.restart:
-            self._apply(TrainingHung())
+            self._apply(events.TrainingHung())
         self._explain_stall(wanted=health.stacks)
-        sample = self.history_recorder.tick(self, now, wall=wall)
-        if sample is not None:
-            self.history.add_sample(sample, self.progress.metrics)
+        if now >= self._sample_due and self.rendezvous.round:
+            self._sample_due = now + SAMPLE_SECONDS
+            self.history.add_sample(history_recorder.sample(self, now, wall), self.progress.metrics)
         moment = accountant.moment(self, stalled_since=self.health_monitor.stalled_since)
         self.accounting.advance(now, wall, moment, lambda: accountant.held(self))
 
@@ -391,13 +351,13 @@ class Controller:
     def record_end(self) -> None:
         """Record the progress at the end of this master, which may be the end of the training."""
         if self.rendezvous.round:
-            last = history_recorder.sample(self, self.now(), wall=time.time())
+            last = history_recorder.sample(self, self.now(), time.time())
             self.history.add_sample(last, self.progress.metrics)
             self.changed()
 
     # --- decisions
 
-    def _apply(self, event: Event) -> None:
+    def _apply(self, event: events.Event) -> None:
         """Apply an event, and execute the commands that follow at once."""
         self._execute(advance(self.rendezvous, self.now(), event))
 
@@ -419,7 +379,7 @@ class Controller:
             self._record(history_recorder.world_formed(self))
         if self.keyvalue.round != state.round:
             self.keyvalue.begin_round(state.round)
-            self.barriers.begin_round(state.round)
+            self.barriers.begin_round()
             self._notify("new_round")
         self._execute(commands)
         if state.commands_left:
@@ -445,10 +405,17 @@ class Controller:
                 continue
             if isinstance(command, MemberRemoved):
                 log.info("pod %s is no longer a member", command.uid)
-            if isinstance(command, Exit):
-                self.send_exit(command)
+            if isinstance(command, Exit) and self._holds_exits:
+                self._held_exits.append(command)
+                self._notify("exit_held")
             else:
                 self.streams.send(command)
+
+    def held_exits(self) -> list[Exit]:
+        """Return the held commands that end agents. The caller sends them."""
+        held = self._held_exits
+        self._held_exits = []
+        return held
 
     def _record(self, event: NewEvent | None) -> None:
         if event is not None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+from elasticjob_api.pod_identity import MemberKey
 from elasticjob_api.scripts import MAX_LAST_WORDS
 
 from elasticjob_master.core.rendezvous.commands import RunScript
@@ -34,7 +35,7 @@ class ScriptOrder:
     pod: str
     script: str
     environment: tuple[tuple[str, str], ...]
-    changed: frozenset[tuple[str, int]]
+    changed: frozenset[MemberKey]
     until: float
 
 

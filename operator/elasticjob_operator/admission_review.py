@@ -9,14 +9,13 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping
-from typing import Any
 
 import msgspec
 from elasticjob_api import names
 from elasticjob_api.elasticjob import ElasticJob
-from elasticjob_api.meta import Object
+from elasticjob_api.meta import Json, Object
+from elasticjob_api.scale_requests import ScaleIn
 from elasticjob_api.scaleplan import FINISHED, ScalePlan
-from elasticjob_api.scalers import ScaleIn
 from elasticjob_kube.errors import NotFound
 from elasticjob_kube.resources import (
     ELASTIC_JOBS,
@@ -37,12 +36,12 @@ from elasticjob_operator.core.admission import (
     judge_request,
 )
 from elasticjob_operator.core.model.identity import identity_of
-from elasticjob_operator.core.model.observed import Observed, Pod
+from elasticjob_operator.core.model.observed import Observed
+from elasticjob_operator.core.model.pod import Pod
 from elasticjob_operator.core.scaling.request_status import FINISHED_PHASES
 from elasticjob_operator.pod_store import PodStore
 from elasticjob_operator.store import TYPES
 
-Json = dict[str, Any]
 _TABLE = "application/json;as=Table;g=meta.k8s.io;v=v1"
 _MOST_ROWS = 1000
 _MOST_CHECKED = 10

@@ -21,9 +21,10 @@ from contextlib import asynccontextmanager, suppress
 
 from aiohttp import web
 from elasticjob_api import names
+from elasticjob_api.meta import Json
 from elasticjob_kube.errors import Conflict, KubeError, NotFound
 from elasticjob_kube.resources import SECRETS, WEBHOOKS
-from elasticjob_kube.session import Json, Kube
+from elasticjob_kube.session import Kube
 from elasticjob_kube.tls_identity import load_identity
 
 from elasticjob_operator.admission_review import answer

@@ -11,7 +11,7 @@ import msgspec
 from elasticjob_api.elasticjob import ElasticJob
 
 from elasticjob_operator.core.ended_records import job_record, pod_record
-from elasticjob_operator.core.model.observed import Pod
+from elasticjob_operator.core.model.pod import Pod
 
 log = logging.getLogger(__name__)
 

@@ -14,6 +14,7 @@ from typing import Any
 
 from elasticjob_api import names
 from elasticjob_api.elasticjob import ElasticJob
+from elasticjob_api.meta import Json
 from elasticjob_kube.errors import AlreadyExists, KubeError, NotFound, Refused, TryLater
 from elasticjob_kube.resources import (
     CONFIG_MAPS,
@@ -28,7 +29,7 @@ from elasticjob_kube.resources import (
     Resource,
 )
 from elasticjob_kube.retry import retry
-from elasticjob_kube.session import Json, Kube
+from elasticjob_kube.session import Kube
 
 from elasticjob_operator.certificates import new_job_secrets
 from elasticjob_operator.core.job_status import has_no_members_yet

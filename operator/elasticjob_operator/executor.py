@@ -10,15 +10,17 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from itertools import groupby
+from typing import Any
 
 import msgspec
 from elasticjob_api.elasticjob import ElasticJob
+from elasticjob_api.meta import Json
 from elasticjob_kube.errors import AlreadyExists, Conflict, KubeError, NotFound, Refused
 from elasticjob_kube.resources import ELASTIC_JOBS, SCALE_INS, SCALE_OUTS, SCALE_PLANS, Resource
-from elasticjob_kube.session import Json, Kube
+from elasticjob_kube.session import Kube
 
 from elasticjob_operator.core.manifests.infrastructure import manifest_inputs
 from elasticjob_operator.core.model import actions as do
@@ -105,7 +107,7 @@ class Executor:
             case do.WriteBackReplicas(role, replicas):
                 spec = {"replicaSpecs": {role: {"replicas": replicas}}}
                 job = await self._patch_job(job, {"spec": spec})
-            case do.PatchStatus() | do.Adopt() | do.DeletePlan() | do.DeleteScaler():
+            case do.PatchStatus() | do.Adopt() | do.DeletePlan() | do.DeleteRequest():
                 await self.execute_on_request(namespace, action)
             case do.CreatePlan(body):
                 await self._create_plan(job, body)
@@ -160,7 +162,7 @@ class Executor:
         return msgspec.convert(answer, ElasticJob)
 
     async def execute_on_request(
-        self, namespace: str, action: do.PatchStatus | do.Adopt | do.DeletePlan | do.DeleteScaler
+        self, namespace: str, action: do.PatchStatus | do.Adopt | do.DeletePlan | do.DeleteRequest
     ) -> None:
         """Patch or delete a ScalePlan, ScaleIn or ScaleOut, whether its job exists or not.
 
@@ -178,7 +180,7 @@ class Executor:
                 await self._patch(target, {"metadata": {"ownerReferences": owners}})
             case do.DeletePlan(name, uid):
                 await self._delete(SCALE_PLANS, namespace, name, uid)
-            case do.DeleteScaler(kind, name, uid):
+            case do.DeleteRequest(kind, name, uid):
                 await self._delete(KINDS[kind], namespace, name, uid)
 
     async def _patch(self, target: _Target, patch: Json, *, subresource: str = "") -> Json:
@@ -207,7 +209,7 @@ class Executor:
         else:
             self.store.update(target.resource, found)
 
-    async def _create_plan(self, job: ElasticJob, body: do.Json) -> None:
+    async def _create_plan(self, job: ElasticJob, body: Mapping[str, Any]) -> None:
         try:
             answer = await self.kube.create(SCALE_PLANS, job.metadata.namespace, body)
         except AlreadyExists:

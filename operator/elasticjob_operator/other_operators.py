@@ -16,7 +16,7 @@ from elasticjob_kube.resources import ELASTIC_JOBS
 
 from elasticjob_operator.core.model.actions import EmitEvent
 from elasticjob_operator.core.model.identity import identity_of
-from elasticjob_operator.core.model.observed import Pod
+from elasticjob_operator.core.model.pod import Pod
 from elasticjob_operator.events import Events, Subject
 from elasticjob_operator.store import Store
 

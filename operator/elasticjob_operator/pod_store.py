@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
 from elasticjob_api import names
-from elasticjob_api.pod_identity import member_of_name
+from elasticjob_api.pod_identity import MemberKey, member_of_name
 
 from elasticjob_operator.core.model.actions import ResizePod
 from elasticjob_operator.core.model.identity import (
@@ -21,7 +21,7 @@ from elasticjob_operator.core.model.identity import (
     restored,
     tampering,
 )
-from elasticjob_operator.core.model.observed import MemberKey, Pod
+from elasticjob_operator.core.model.pod import Pod
 from elasticjob_operator.core.model.pods import Pods
 
 

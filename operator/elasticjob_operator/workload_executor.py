@@ -9,14 +9,15 @@ from typing import Any
 
 import msgspec
 from elasticjob_api.elasticjob import ElasticJob
+from elasticjob_api.meta import Json
 from elasticjob_kube.errors import AlreadyExists, Conflict, NotFound, Refused
 from elasticjob_kube.informer import Informer
 from elasticjob_kube.resources import KUEUE_PRIORITIES, KUEUE_WORKLOADS, PRIORITY_CLASSES
-from elasticjob_kube.session import Json, Kube
+from elasticjob_kube.session import Kube
 
 from elasticjob_operator.core.model import actions as do
 from elasticjob_operator.core.model.workload import Workload, is_workload_of
-from elasticjob_operator.core.quota.priority import priority_class, with_priority
+from elasticjob_operator.core.quota.workloads import priority_class, with_priority
 from elasticjob_operator.errors import NotServed, StaleState, name_taken
 
 _CLASSES = {"WorkloadPriorityClass": KUEUE_PRIORITIES, "PriorityClass": PRIORITY_CLASSES}

@@ -10,8 +10,8 @@ from functools import partial
 import pytest
 import yaml
 from elasticjob_api import names
+from elasticjob_api.meta import Json
 from elasticjob_kube.resources import SCALE_INS, SCALE_OUTS, SCALE_PLANS, WEBHOOKS
-from elasticjob_kube.session import Json
 
 from tests.support import admission
 from tests.support.e2e import images

@@ -7,7 +7,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from elasticjob_cli.demo.command import CHECKPOINTS, what_to_try
+from elasticjob_cli.dev.demo import CHECKPOINTS, what_to_try
 
 from tests.support.e2e.kubectl_user import KubectlUser
 from tests.support.e2e.sandbox import EXAMPLES, Sandbox, digits

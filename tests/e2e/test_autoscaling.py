@@ -10,13 +10,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from elasticjob_api.meta import Json
 from elasticjob_api.quantity import parse_quantity
 
 from tests.support.e2e import scaling_jobs
 from tests.support.e2e.kubectl_user import KubectlUser
 from tests.support.e2e.sandbox import Sandbox
 
-Json = dict[str, Any]
 FULL = """
 import pathlib, sys, time
 import elasticjob

@@ -11,11 +11,10 @@ from typing import Any
 
 import pytest
 from elasticjob_api import names
+from elasticjob_client.answers import Master
 from elasticjob_client.cluster import Cluster
 from elasticjob_client.jobs import get_job
-from elasticjob_client.master import find_master
-from elasticjob_client.master_queries import Master
-from elasticjob_client.master_ways import forward_to_master
+from elasticjob_client.master import find_master, forward_to_master
 
 from tests.support.e2e.command_line_user import CommandLineUser
 from tests.support.e2e.sandbox import Sandbox
@@ -85,7 +84,7 @@ async def test_a_master_is_reached_through_its_pod(sandbox: Sandbox, steps: None
         endpoint = await find_master(cluster, job, address=forwarding.address)
         async with endpoint.channel() as channel:
             found = await Master(endpoint, channel, "digits").snapshot()
-    assert (found.status.job_name, [member.pod_name for member in found.members]) == (
+    assert (found.status.job_name, [member.pod_name for member in found.members.members]) == (
         "digits",
         ["digits-worker-0"],
     )

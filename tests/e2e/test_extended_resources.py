@@ -8,16 +8,15 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
+from elasticjob_api.meta import Json
 
 from tests.support.e2e import scaling_jobs
 from tests.support.e2e.kubectl_user import KubectlUser
 from tests.support.e2e.sandbox import Sandbox
 from tests.support.e2e.target_cluster import TargetCluster
 
-Json = dict[str, Any]
 CARD = "example.com/card"
 
 

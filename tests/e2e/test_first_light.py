@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 from elasticjob_api.v1 import job_pb2
-from elasticjob_cli.demo.observer import JobObserver
+from elasticjob_cli.dev.observer import JobObserver
 
 from tests.support.e2e.sandbox import Sandbox, digits
 from tests.support.wait import until

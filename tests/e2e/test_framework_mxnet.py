@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from elasticjob_api.meta import Json
 from elasticjob_api.v1.job_pb2 import JOB_PHASE_TRAINING
-from elasticjob_cli.demo.observer import JobObserver
-from elasticjob_kube.session import Json
+from elasticjob_cli.dev.observer import JobObserver
 
 from tests.support.convert import sample
 from tests.support.e2e.converted import create_converted, set_environment

@@ -9,8 +9,8 @@ import signal
 from pathlib import Path
 
 import pytest
-from elasticjob_cli.demo.observer import JobObserver
-from elasticjob_kube.session import Json
+from elasticjob_api.meta import Json
+from elasticjob_cli.dev.observer import JobObserver
 
 from tests.support.convert import sample
 from tests.support.e2e.converted import create_converted

@@ -13,9 +13,10 @@ from typing import Any
 
 import pytest
 from elasticjob_api import names
+from elasticjob_api.meta import Json
 from elasticjob_api.v1 import agent_pb2, job_pb2
 from elasticjob_api.v1.job_pb2_grpc import JobServiceStub
-from elasticjob_cli.demo.observer import JobObserver
+from elasticjob_cli.dev.observer import JobObserver
 from elasticjob_client.cluster import Cluster
 from elasticjob_client.jobs import get_job
 from elasticjob_client.master import find_master
@@ -25,7 +26,6 @@ from tests.support.e2e.scaling_jobs import job
 from tests.support.tcp_proxy import cuttable_proxy
 from tests.support.wait import until
 
-Json = dict[str, Any]
 SECONDS = 60.0
 NAME = "steady"
 CUT_SECONDS = 20.0

@@ -6,7 +6,7 @@ from functools import partial
 
 import pytest
 from elasticjob_api import names
-from elasticjob_cli.demo.observer import JobObserver
+from elasticjob_cli.dev.observer import JobObserver
 
 from tests.support.e2e import images
 from tests.support.e2e.real_node import plain_job

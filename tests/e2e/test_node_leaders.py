@@ -7,7 +7,6 @@ import signal
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import psutil
 import pytest
@@ -21,7 +20,6 @@ from tests.support.e2e.sandbox import Sandbox
 from tests.support.e2e.target_cluster import OPERATOR_NAMESPACE
 
 pytestmark = pytest.mark.real_node
-Json = dict[str, Any]
 
 
 @pytest.fixture

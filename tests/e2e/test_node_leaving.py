@@ -13,10 +13,10 @@ from pathlib import Path
 import psutil
 import pytest
 from elasticjob_api import names
+from elasticjob_api.meta import Json
 
 from tests.support.e2e.kubectl_user import KubectlUser
 from tests.support.e2e.real_node import (
-    Json,
     PodRecorder,
     counting_job,
     follow_logs,

@@ -6,10 +6,10 @@ import json
 from pathlib import Path
 
 import pytest
+from elasticjob_api.meta import Json
 
 from tests.support.e2e.kubectl_user import KubectlUser
 from tests.support.e2e.real_node import (
-    Json,
     container,
     counting_job,
     limit_by_default,

@@ -6,11 +6,11 @@ import base64
 import json
 from pathlib import Path
 from textwrap import dedent
-from typing import Any
 
 import pytest
 import yaml
 from elasticjob_api import names
+from elasticjob_api.meta import Json
 
 from tests.support.e2e import images
 from tests.support.e2e.kubectl_user import KubectlUser
@@ -18,7 +18,6 @@ from tests.support.e2e.real_node import counting_job, limit_by_default, start_jo
 from tests.support.e2e.sandbox import Sandbox
 
 pytestmark = pytest.mark.real_node
-Json = dict[str, Any]
 TOKENS = "/var/run/secrets/kubernetes.io/serviceaccount"
 SECURITY = Path(__file__).parents[2] / "docs" / "security.md"
 RESTRICTED = {

@@ -8,11 +8,11 @@ from functools import partial
 from pathlib import Path
 
 import pytest
+from elasticjob_api.meta import Json
 
 from tests.support.e2e import images
 from tests.support.e2e.real_node import plain_job
 from tests.support.e2e.sandbox import Sandbox
-from tests.support.e2e.scaling_jobs import Json
 from tests.support.wait import until
 
 pytestmark = pytest.mark.real_node

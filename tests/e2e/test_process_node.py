@@ -14,12 +14,12 @@ from typing import Any
 
 import psutil
 import pytest
+from elasticjob_api.meta import Json
 
 from tests.support.e2e.second_node import SecondNode
 from tests.support.e2e.target_cluster import TargetCluster
 from tests.support.wait import wait_until
 
-Json = dict[str, Any]
 pytestmark = pytest.mark.embedded_only("these are guarantees of the process node")
 
 

@@ -12,11 +12,11 @@ import signal
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import Any
 
 import pytest
 import pytest_asyncio
 from elasticjob_api import names
+from elasticjob_api.meta import Json
 
 from tests.support.e2e import images
 from tests.support.e2e.kubectl_user import KubectlUser
@@ -25,7 +25,6 @@ from tests.support.e2e.scaling_jobs import JOBS, LEAVING_NODE, LEAVING_TAINT, RE
 from tests.support.e2e.second_node import SecondNode
 from tests.support.e2e.target_cluster import TargetCluster
 
-Json = dict[str, Any]
 SECOND_NODE = "a second node is a second process node"
 KubectlUserOf = Callable[[str], KubectlUser]
 

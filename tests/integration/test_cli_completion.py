@@ -9,11 +9,12 @@ from pathlib import Path
 
 import pytest
 from elasticjob_api import names
+from elasticjob_api.meta import Json
 from elasticjob_kube.resources import ELASTIC_JOBS, PODS
 from elasticjob_kube.session import Kube
 from elasticjob_localcluster.cluster import Cluster
 
-from tests.support.operator_process import Json, job
+from tests.support.operator_process import job
 
 COMMAND = Path(sys.executable).with_name("elasticjob")
 

@@ -12,13 +12,14 @@ from typing import Any
 
 import pytest
 import yaml
+from elasticjob_api.meta import Json
 from elasticjob_kube.resources import ELASTIC_JOBS, SCALE_OUTS, SCALE_PLANS
 from elasticjob_kube.session import Kube
 from elasticjob_localcluster.cluster import Cluster
 
 from tests.support.fake_kubelet import end, kubelet
 from tests.support.gitops import argo_cd_health, build_kstatus, kstatus
-from tests.support.operator_process import Json, create, job, operator, phase, workers
+from tests.support.operator_process import create, job, operator, phase, workers
 from tests.support.wait import until
 
 

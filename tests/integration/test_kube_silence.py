@@ -11,11 +11,11 @@ import msgspec
 import psutil
 import pytest
 import yaml
-from elasticjob_api.meta import ObjectMeta
+from elasticjob_api.meta import Json, ObjectMeta
 from elasticjob_kube.errors import TryLater
 from elasticjob_kube.informer import Informer
 from elasticjob_kube.resources import CONFIG_MAPS
-from elasticjob_kube.session import REQUEST_SECONDS, Json, Kube, connect
+from elasticjob_kube.session import REQUEST_SECONDS, Kube, connect
 from elasticjob_localcluster.cluster import Cluster
 from elasticjob_localcluster.controlplane.ports import free_port
 from yarl import URL

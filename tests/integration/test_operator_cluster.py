@@ -9,6 +9,7 @@ from typing import Any
 import aiohttp
 import pytest
 from elasticjob_api import names
+from elasticjob_api.meta import Json
 from elasticjob_kube.resources import (
     CONFIG_MAPS,
     ELASTIC_JOBS,
@@ -28,7 +29,6 @@ from elasticjob_localcluster.controlplane.ports import free_port
 
 from tests.support.fake_kubelet import end, kubelet
 from tests.support.operator_process import (
-    Json,
     create,
     exists,
     has_logged,

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 from elasticjob_api import names
+from elasticjob_api.meta import Json
 from elasticjob_kube.errors import TryLater
 from elasticjob_kube.resources import (
     CONFIG_MAPS,
@@ -29,7 +30,6 @@ from elasticjob_localcluster.cluster import Cluster
 from tests.support.chaos_proxy import chaos_proxy
 from tests.support.fake_kubelet import kubelet
 from tests.support.operator_process import (
-    Json,
     create,
     job,
     manifest,

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 from elasticjob_api import names
+from elasticjob_api.meta import Json
 from elasticjob_kube.errors import KubeError, NotFound
 from elasticjob_kube.resources import (
     CONFIG_MAPS,
@@ -19,7 +20,7 @@ from elasticjob_kube.resources import (
     SERVICES,
     Resource,
 )
-from elasticjob_kube.session import Json, Kube
+from elasticjob_kube.session import Kube
 from elasticjob_localcluster.cluster import Cluster
 
 from tests.support.fake_kubelet import kubelet

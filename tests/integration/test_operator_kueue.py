@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 import yaml
 from elasticjob_api import names
+from elasticjob_api.meta import Json
 from elasticjob_kube.errors import TryLater
 from elasticjob_kube.resources import (
     CRDS,
@@ -54,7 +55,6 @@ from tools.render_deploy import render
 
 pytestmark = pytest.mark.thorough
 
-Json = dict[str, Any]
 REPOSITORY = Path(__file__).parents[2]
 ELASTIC = {"ElasticJobsViaWorkloadSlices": True}
 

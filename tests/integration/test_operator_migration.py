@@ -6,22 +6,14 @@ from functools import partial
 from pathlib import Path
 
 import pytest
+from elasticjob_api.meta import Json
 from elasticjob_kube.errors import NotFound
 from elasticjob_kube.resources import ELASTIC_JOBS, LIMIT_RANGES, PODS, SCALE_OUTS, SCALE_PLANS
 from elasticjob_kube.session import Kube
 from elasticjob_localcluster.cluster import Cluster
 
 from tests.support.fake_kubelet import kubelet
-from tests.support.operator_process import (
-    Json,
-    create,
-    job,
-    operator,
-    phase,
-    run_job,
-    status_of,
-    workers,
-)
+from tests.support.operator_process import create, job, operator, phase, run_job, status_of, workers
 from tests.support.wait import until
 
 pytestmark = pytest.mark.thorough

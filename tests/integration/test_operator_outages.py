@@ -15,6 +15,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from elasticjob_api.meta import Json
 from elasticjob_kube.errors import AlreadyExists, TryLater
 from elasticjob_kube.informer import Informer
 from elasticjob_kube.resources import (
@@ -29,12 +30,11 @@ from elasticjob_kube.resources import (
 from elasticjob_kube.session import Kube
 from elasticjob_localcluster import daemons
 from elasticjob_localcluster.cluster import Cluster
-from elasticjob_operator.core.model.observed import Pod
+from elasticjob_operator.core.model.pod import Pod
 
 from tests.conftest import shared_cluster
 from tests.support.fake_kubelet import kubelet
 from tests.support.operator_process import (
-    Json,
     create,
     has_logged,
     job,

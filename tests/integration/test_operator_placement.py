@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 from elasticjob_api import names
 from elasticjob_api.elasticjob import ElasticJob
+from elasticjob_api.meta import Json
 from elasticjob_api.times import format_time
 from elasticjob_kube.errors import NotFound
 from elasticjob_kube.resources import (
@@ -54,7 +55,6 @@ from tests.support.wait import until
 
 pytestmark = pytest.mark.thorough
 
-Json = dict[str, Any]
 CLUSTER_ROLES = Resource(
     "rbac.authorization.k8s.io", "v1", "clusterroles", "ClusterRole", namespaced=False
 )

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 from elasticjob_api import names
+from elasticjob_api.meta import Json
 from elasticjob_kube.errors import Refused
 from elasticjob_kube.resources import (
     ADMISSION_POLICIES,
@@ -26,7 +27,7 @@ from elasticjob_localcluster.cluster import Cluster
 
 from tests.support.chaos_proxy import chaos_proxy
 from tests.support.fake_kubelet import kubelet
-from tests.support.operator_process import Json, job, manifest, operator, phase, status_of, workers
+from tests.support.operator_process import job, manifest, operator, phase, status_of, workers
 from tests.support.wait import until
 
 

@@ -16,6 +16,7 @@ from typing import Any
 
 import msgspec
 import pytest
+from elasticjob_api.meta import Json
 from elasticjob_kube.errors import Refused
 from elasticjob_kube.resources import CRDS, ELASTIC_JOBS, EVENTS, SCALE_OUTS, SCALE_PLANS, Resource
 from elasticjob_kube.session import Kube, connect
@@ -23,7 +24,7 @@ from elasticjob_localcluster.cluster import Cluster
 
 from tests.conftest import shared_cluster
 from tests.support.fake_kubelet import kubelet
-from tests.support.operator_process import Json, create, job, manifest, operator, phase, status_of
+from tests.support.operator_process import create, job, manifest, operator, phase, status_of
 from tests.support.wait import until
 from tools.generate import definitions
 

@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from elasticjob_api.meta import Json
 from elasticjob_kube.resources import CRDS, ELASTIC_JOBS, PODS, SCALE_PLANS
 from elasticjob_kube.session import Kube
 from elasticjob_localcluster.cluster import Cluster
@@ -17,7 +18,6 @@ from elasticjob_localcluster.cluster import Cluster
 from tests.conftest import shared_cluster
 from tests.support.fake_kubelet import kubelet
 from tests.support.operator_process import (
-    Json,
     has_logged,
     job,
     manifest,

@@ -8,11 +8,11 @@ from __future__ import annotations
 import copy
 import subprocess
 from pathlib import Path
-from typing import Any
 
 import msgspec
 import pytest
 import yaml
+from elasticjob_api.meta import Json
 from elasticjob_kube.errors import Refused
 from elasticjob_kube.resources import (
     CRDS,
@@ -31,7 +31,6 @@ from tests.support.operator_process import job
 from tests.support.wait import until
 from tools import pod_template
 
-Json = dict[str, Any]
 REPOSITORY = Path(__file__).parents[2]
 KINDS = {resource.kind: resource for resource in (ELASTIC_JOBS, SCALE_PLANS, SCALE_INS, SCALE_OUTS)}
 MANIFESTS = sorted(path for path in (REPOSITORY / "examples").rglob("*.yaml"))

@@ -7,6 +7,7 @@ import os
 import re
 import subprocess
 import sys
+import tarfile
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -110,6 +111,8 @@ def test_a_release_has_its_version_everywhere_and_the_checksums_of_its_files(clo
     [platform] = plugin["platforms"]
     archive = platform["uri"].removeprefix("https://files.example/")
     assert platform["sha256"] == sums[archive]
+    with tarfile.open(dist / archive) as packed:
+        assert sorted(packed.getnames()) == sorted(each["from"] for each in platform["files"])
     changelog = (clone / "CHANGELOG.md").read_text()
     assert re.search(rf"## Unreleased\n\n## {VERSION} - [\d-]+\n\n### Added", changelog)
     run([sys.executable, "-m", "tools.render_deploy", "--check"], cwd=clone)

@@ -4,16 +4,14 @@ from __future__ import annotations
 
 import socket
 from collections.abc import Mapping
-from typing import Any
 
 import yaml
+from elasticjob_api.meta import Json
 from elasticjob_kube.resources import WEBHOOKS
 from elasticjob_kube.session import Kube
 
 from tests.support.deploy_tools import DEPLOY
 from tests.support.wait import until
-
-Json = dict[str, Any]
 
 
 def free_port() -> int:

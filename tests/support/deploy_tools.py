@@ -7,14 +7,13 @@ import os
 import subprocess
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import yaml
+from elasticjob_api.meta import Json
 from elasticjob_localcluster.cluster import Cluster
 
 from tools.programs import find_helm
 
-Json = dict[str, Any]
 DEPLOY = Path(__file__).parents[2] / "deploy"
 SYSTEM = "elasticjob-system"
 _OF_THE_CLUSTER_ITSELF = {

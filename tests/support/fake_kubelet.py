@@ -7,14 +7,12 @@ import itertools
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, suppress
 from datetime import UTC, datetime
-from typing import Any
 
 from elasticjob_api import names
+from elasticjob_api.meta import Json
 from elasticjob_kube.errors import Conflict, NotFound, TryLater
 from elasticjob_kube.resources import NODES, PODS, SCALE_PLANS
 from elasticjob_kube.session import Kube
-
-Json = dict[str, Any]
 
 
 @asynccontextmanager

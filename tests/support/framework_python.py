@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-TOOLS = Path(__file__).parents[2] / "tools"
+ROOT = Path(__file__).parents[2]
+TOOLS = ROOT / "tools"
 
 
 @functools.cache
@@ -21,3 +22,8 @@ def installed_by(script: str) -> str:
         pytest.skip(found.stderr.strip())
     assert found.returncode == 0, found.stderr
     return found.stdout.strip()
+
+
+def checkout(*folders: str) -> str:
+    """Return a PYTHONPATH with these folders of the checkout, for a Python with packages only."""
+    return ":".join(str(ROOT / folder) for folder in folders)

@@ -7,11 +7,11 @@ from typing import Any
 
 import msgspec
 from elasticjob_api.elasticjob import ElasticJob
+from elasticjob_api.meta import Json
+from elasticjob_api.scale_requests import ScaleIn, ScaleOut
 from elasticjob_api.scaleplan import ScalePlan
-from elasticjob_api.scalers import ScaleIn, ScaleOut
 from elasticjob_operator.core.model.observed import Defaults
 
-Json = dict[str, Any]
 NOW = 1_800_000_000.0
 DEFAULTS = Defaults(master_image="m:1", agent_image="a:1")
 API_VERSION = "elasticjob.dev/v1alpha1"

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
+from elasticjob_api.meta import Json
 from elasticjob_api.times import format_time
 from elasticjob_kube.resources import ELASTIC_JOBS, PODS
 
 from tests.support.simulator.cluster import JOB, Cluster
-
-Json = dict[str, Any]
 
 
 def new_cluster(**job: Any) -> Cluster:

@@ -14,6 +14,7 @@ from typing import Any
 
 import yaml
 from elasticjob_api import names
+from elasticjob_api.meta import Json
 from elasticjob_kube.errors import KubeError, NotFound, TryLater
 from elasticjob_kube.resources import CRDS, KUEUE_FLAVORS, KUEUE_WORKLOADS, SECRETS, Resource
 from elasticjob_kube.retry import retry
@@ -23,7 +24,6 @@ from tests.support.self_signed import self_signed
 from tests.support.wait import until
 from tools.programs import find_kueue, kueue_definitions
 
-Json = dict[str, Any]
 _GROUP = KUEUE_FLAVORS.group
 _VERSION = KUEUE_FLAVORS.version
 CLUSTER_QUEUES = Resource(_GROUP, _VERSION, "clusterqueues", "ClusterQueue", namespaced=False)

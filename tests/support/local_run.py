@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import psutil
-from elasticjob_cli.run.folder import BASE_VARIABLE
+from elasticjob_cli.common.local_runs import BASE_VARIABLE
 
 from tests.support.wait import wait_until
 
@@ -56,8 +56,8 @@ class LocalRun:
         """Prepare.
 
         Args:
-            folder: for the program and its output.
-            runs: for the folders of the runs.
+            folder: the folder of the program and its output.
+            runs: the folder of the runs' folders.
         """
         self.folder = folder
         self.runs = runs

@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import Any
 
 import msgspec
+from elasticjob_api.meta import Json
 from elasticjob_api.times import format_time
 from elasticjob_kube.resources import ELASTIC_JOBS, KUEUE_FLAVORS, KUEUE_WORKLOADS
 from elasticjob_operator.core.model.workload import KUEUE_QUEUE, Workload
@@ -15,7 +16,6 @@ from elasticjob_operator.core.model.workload import KUEUE_QUEUE, Workload
 from tests.support.job_cluster import new_cluster
 from tests.support.simulator.cluster import NAMESPACE, Cluster
 
-Json = dict[str, Any]
 FLAVOR = "fast"
 
 

@@ -15,6 +15,7 @@ from typing import Any
 
 from elasticjob_api import names
 from elasticjob_api.indices import parse_indices
+from elasticjob_api.meta import Json
 from elasticjob_api.scaleplan import FINISHED
 from elasticjob_kube.errors import NotFound
 from elasticjob_kube.informer import Informer
@@ -27,10 +28,10 @@ from elasticjob_kube.resources import (
     Resource,
 )
 from elasticjob_kube.session import Kube
-from elasticjob_operator.core.model.observed import Pod
+from elasticjob_operator.core.model.pod import Pod
 
 from tests.support.fake_kubelet import end
-from tests.support.operator_process import Json, create, job, phase
+from tests.support.operator_process import create, job, phase
 from tests.support.wait import until
 
 BEGIN = 8

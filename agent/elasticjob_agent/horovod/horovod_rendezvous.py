@@ -66,7 +66,7 @@ class HorovodRendezvous:
         self._notifier: asyncio.Task[None] | None = None
         self._tasks: set[asyncio.Task[None]] = set()
         self.joined_round = 0
-        """The round of the latest world that the present processes have joined; 0: none."""
+        """The round of the latest world that the present processes have joined, or 0."""
         self.removed = False
         """The master has removed the present processes from later worlds, so they end."""
 

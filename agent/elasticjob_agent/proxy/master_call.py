@@ -19,7 +19,7 @@ class CallError(Exception):
     """A call of the training process that cannot be answered; the message is for its user.
 
     Attributes:
-        code: the status with which the master refused the call; None: the agent refused it.
+        code: the status with which the master refused the call; None if the agent refused it.
     """
 
     code: grpc.StatusCode | None = None

@@ -101,7 +101,7 @@ class Receiver:
         self._taken = ""
 
     def next(self) -> dict[str, Any] | None:
-        """Return the other end's next message; None: none within two seconds."""
+        """Return the other end's next message, or None if none comes within two seconds."""
         answer = self._agent.call("shell_receive", **self._from, taken=self._taken)
         if not answer["message"]:
             return None

@@ -9,9 +9,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from subprocess import Popen
 
-from elasticjob_agent.standby import plan
+from elasticjob_agent.standby import import_list
+from elasticjob_agent.standby.import_list import ImportList, Memory
 from elasticjob_agent.standby.interpreter import Interpreter, Start
-from elasticjob_agent.standby.plan import Memory, Plan
 from elasticjob_agent.standby.python_command import of_console_script, position
 
 CHECK_SECONDS = 1.0
@@ -80,12 +80,12 @@ class StandbyPool:
         piped: bool,
         on_exit: Callable[[int], None],
     ) -> Popen[bytes] | None:
-        """Return the process that runs a command, from now on; None: the pool cannot start it.
+        """Return the process that runs a command from now on, or None if the pool cannot start it.
 
         Args:
             slot: the process among those of the member.
-            command: with its references replaced.
-            environment: of the process.
+            command: the command with its references replaced.
+            environment: the environment of the process.
             piped: whether its standard output is a pipe.
             on_exit: called with its exit code.
 
@@ -117,14 +117,14 @@ class StandbyPool:
         Args:
             on_imports: called with what the program imports, for `import_first` of other members.
         """
-        published = Plan()
+        published = ImportList()
         while not self._dropped:
             await asyncio.sleep(CHECK_SECONDS)
             self._check()
             imported = self._imported()
-            if imported not in (Plan(), published):
+            if imported not in (ImportList(), published):
                 published = imported
-                on_imports(plan.encoded(imported))
+                on_imports(import_list.encoded(imported))
 
     async def import_first(self, imports: bytes, slots: int, *, piped: bool) -> None:
         """Import what the program imports in another member, before this member joins the job.
@@ -132,7 +132,7 @@ class StandbyPool:
         Nothing is trained in this pod yet, so all its processes import at once and without rests.
         """
         try:
-            known = plan.decoded(imports)
+            known = import_list.decoded(imports)
         except (ValueError, TypeError, RecursionError):
             return  # of an agent of another version
         if self._dropped or not known.parts:
@@ -156,17 +156,17 @@ class StandbyPool:
         self._dropped = True
         self._end_standby()
 
-    def _imported(self) -> Plan:
+    def _imported(self) -> ImportList:
         """Return what the process in standby for the first one has imported, if it has."""
         standby = self._standby.get(0)
         if 0 not in self._running or standby is None or not standby.is_ready:
-            return Plan()
+            return ImportList()
         return standby.imports
 
     def _interpreter(
         self,
         environment: Mapping[str, str],
-        imports: Plan | None = None,
+        imports: ImportList | None = None,
         *,
         piped: bool,
         rests: bool = True,
@@ -190,14 +190,14 @@ class StandbyPool:
     def _check(self) -> None:
         """Start one process in standby, or let one import more, if it is time for that."""
         memory = self._shell.memory()
-        if self._standby and plan.is_short(memory):
+        if self._standby and import_list.is_short(memory):
             self._end_standby()
         for slot in [slot for slot, each in self._standby.items() if each.has_ended]:
             self._standby.pop(slot).kill()
         if any(not each.is_ready for each in self._standby.values()):
             return  # one imports at a time
         for slot, program in self._running.items():
-            learned = plan.learned(program.reports)
+            learned = import_list.learned(program.reports)
             quiet = time.monotonic() - program.heard_at >= QUIET_SECONDS
             standby = self._standby.get(slot)
             if program.has_ended or not quiet or learned == (standby.learned if standby else 0):
@@ -208,20 +208,20 @@ class StandbyPool:
                 return
             if standby is not None:
                 self._size = standby.resident_bytes()
-                standby.more(plan.plan(program.reports[standby.learned : learned]))
+                standby.more(import_list.of(program.reports[standby.learned : learned]))
                 standby.learned = learned
                 return
 
     def _begin_standby(self, slot: int, program: Interpreter, memory: Memory) -> None:
         size = self._size or program.resident_bytes()
         count = len(self._running) - len(self._standby)
-        if plan.fits(memory, size, count):
-            known = plan.plan(program.reports)
+        if import_list.fits(memory, size, count):
+            known = import_list.of(program.reports)
             try:
                 standby = self._interpreter(self._container, known, piped=program.piped)
             except OSError:
                 return  # the node is short of processes or descriptors
-            standby.learned = plan.learned(program.reports)
+            standby.learned = import_list.learned(program.reports)
             self._shell.watch(standby.popen.pid, standby.ended)
             self._standby[slot] = standby
         elif not self._said_short:
@@ -229,7 +229,7 @@ class StandbyPool:
             _say(
                 f"no process in standby, as {count} of {size >> 20} MiB do not fit into the "
                 f"{memory.left >> 20} MiB of memory that are left, with a margin of "
-                f"{int(plan.MARGIN * memory.total) >> 20} MiB"
+                f"{int(import_list.MARGIN * memory.total) >> 20} MiB"
             )
 
     def _drop(self, why: str) -> None:

@@ -87,7 +87,7 @@ class StateFolder:
         """Yield an object that writes a part; the part exists after the block, or not at all.
 
         Args:
-            name: of the part.
+            name: the name of the part.
             content: its manifest.
             copy: another member sends it, and has it, too. Copies take at most half of the folder,
                 so that this member can save.

@@ -33,7 +33,7 @@ class Launcher:
     """A program that starts training processes.
 
     Attributes:
-        name: for messages.
+        name: its name in messages.
         program: the pattern of its call.
         options: patterns of the options that the agent sets, which a job must not.
         flags: those of them that have no value.

@@ -19,11 +19,11 @@ class Peer(NamedTuple):
     A tuple, because a world may have 80,000 of them.
 
     Attributes:
-        name: of its pod. The processes of a pod have adjacent ranks.
-        role: of its pod.
-        index: of its pod within the role.
-        address: of its pod.
-        slots: of its pod.
+        name: the name of its pod. The processes of a pod have adjacent ranks.
+        role: the role of its pod.
+        index: the index of its pod within the role.
+        address: the address of its pod.
+        slots: the slots of its pod.
         local_rank: its position among the processes of its pod.
         local_size: the number of processes of its pod in this world.
     """

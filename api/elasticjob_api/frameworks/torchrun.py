@@ -10,8 +10,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from types import MappingProxyType
 
-# The admission policy for torchrun (tools/torchrun_policy.py) uses these, too. Go reads them as
-# Python does.
 SHELLS = ("sh", "bash", "dash", "ash", "zsh")
 SHELL_OPTION = r"-[a-z]*c"
 BEFORE_CALL = r"(?:^|[\s;&|(/])"
@@ -48,8 +46,8 @@ def environment(
     """Return torchrun's options for one of its nodes.
 
     Args:
-        address: of the first node, to which all connect.
-        port: of the first node.
+        address: the address of the first node, to which all connect.
+        port: the port of the first node.
         nodes: the number of nodes.
         node_rank: the position of this node.
         processes: the number of processes that it starts.

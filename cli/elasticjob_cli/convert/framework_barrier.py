@@ -12,9 +12,8 @@ from collections.abc import Mapping
 from elasticjob_api.meta import Json
 from elasticjob_api.names import hosts_env
 
-from elasticjob_cli.convert import jobs, templates
-from elasticjob_cli.convert.jobs import Draft, place
-from elasticjob_cli.convert.report import Report
+from elasticjob_cli.convert import templates
+from elasticjob_cli.convert.jobs import CONTAINER, Draft
 
 _IMAGE = re.compile(r"(?:^|/)frameworkbarrier(?:[:@]|$)")
 _CALL = re.compile(
@@ -24,33 +23,28 @@ _PORT = re.compile(r"(?:(?P<new>FB_[A-Z0-9]+)_PORT|(?P<old>[a-z0-9]+)_port)=(?P<
 _ACCOUNT = "frameworkbarrier"
 
 
-def rewrite(draft: Draft, task_roles: Mapping[str, str], report: Report) -> bool:
+def rewrite(draft: Draft, task_roles: Mapping[str, str]) -> bool:
     """Remove the barrier from a job; return whether the job has one.
 
     Args:
         draft: the job; its roles are changed.
         task_roles: the name of the task role, by role.
-        report: gets notes about the changes.
     """
     with_barrier = [role for role, spec in draft.roles.items() if _has_barrier(spec)]
     if not with_barrier:
         return False
     for role, spec in draft.roles.items():
-        where = draft.sources[role]
-        at = place(role)
-        if not templates.first_container(spec["template"]).get("command"):
+        if not draft.container(role).get("command"):
             message = "other roles do not get its addresses, as without a command it has no agent"
-            report.lost(
-                where, f"{message}; its host names are {role}-<index>.<job>", (*at, "agent")
-            )
+            draft.lost(role, f"{message}; its host names are {role}-<index>.<job>", "agent")
             continue
         del spec["agent"]
         if spec.pop("restartOnSuccess", False):
             message = "maxRetryCount -2: with an agent, a succeeded task does not run again"
-            report.lost(where, message, (*at, "restartLimit"))
-        jobs.fixed_size(spec, report, where, at)
+            draft.lost(role, message, "restartLimit")
+        draft.fix_size(role)
     for role in with_barrier:
-        _remove(role, draft, task_roles, report)
+        _remove(role, draft, task_roles)
     return True
 
 
@@ -62,10 +56,8 @@ def _is_barrier(container: Json) -> bool:
     return bool(_IMAGE.search(str(container.get("image", ""))))
 
 
-def _remove(role: str, draft: Draft, task_roles: Mapping[str, str], report: Report) -> None:
+def _remove(role: str, draft: Draft, task_roles: Mapping[str, str]) -> None:
     pod = draft.roles[role]["template"]["spec"]
-    at = place(role, "template", "spec")
-    where = draft.sources[role]
     inits = pod.pop("initContainers")
     others = [each for each in inits if not _is_barrier(each)]
     if others:
@@ -75,7 +67,7 @@ def _remove(role: str, draft: Draft, task_roles: Mapping[str, str], report: Repo
     message = (
         "without FrameworkBarrier: agents wait for all members, and get the addresses of each world"
     )
-    report.differs(where, message, at)
+    draft.differs(role, message, "template", "spec")
     container = pod["containers"][0]
     if "command" not in container:
         return
@@ -85,7 +77,7 @@ def _remove(role: str, draft: Draft, task_roles: Mapping[str, str], report: Repo
     command = templates.command_text(container)
     if "injector.sh" in command or "framework.json" in command:
         message = "the command reads files of FrameworkBarrier; use ELASTICJOB_<ROLE>_HOSTS instead"
-        report.lost(where, message, (*at, "containers", 0))
+        draft.lost(role, message, *CONTAINER)
         return
     if not others:
         mounts = [mount for each in inits for mount in _maps(each.get("volumeMounts"))]

@@ -10,7 +10,7 @@ from elasticjob_api.meta import Json
 from elasticjob_api.names import ANNOTATION_ATTEMPT, ANNOTATION_RETRY, LABEL_INDEX, LABEL_JOB_UID
 
 from elasticjob_cli.convert import templates
-from elasticjob_cli.convert.jobs import Draft, place
+from elasticjob_cli.convert.jobs import Draft
 from elasticjob_cli.convert.report import Report
 
 _PLACEHOLDER = re.compile(r"\{\{(FC_[A-Z_]+)\}\}")
@@ -35,14 +35,13 @@ _COMPOSED = {
 """As unique as FrameworkController's values, whose parts do not exist here."""
 
 
-def rewrite(draft: Draft, job: str, task_roles: Mapping[str, str], report: Report) -> None:
+def rewrite(draft: Draft, job: str, task_roles: Mapping[str, str]) -> None:
     """Give the pods of each role the variables and labels of tasks, and replace placeholders.
 
     Args:
         draft: the job; its roles are changed.
         job: the Framework's name.
         task_roles: the name of the task role, by role.
-        report: gets notes about the changes.
     """
     for role, spec in draft.roles.items():
         fixed = {"FC_FRAMEWORK_NAME": job, "FC_TASKROLE_NAME": task_roles[role]}
@@ -63,7 +62,7 @@ def rewrite(draft: Draft, job: str, task_roles: Mapping[str, str], report: Repor
         unknown |= set(_PLACEHOLDER.findall(str(template)))
         if unknown:
             message = f"{', '.join(sorted(unknown))}: unknown here, or not in this place"
-            report.lost(draft.sources[role], message, place(role, "template"))
+            draft.lost(role, message, "template")
 
 
 def service(document: Json, report: Report) -> Json | None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-from enum import StrEnum
 from typing import Annotated
 
 import msgspec
@@ -13,23 +12,16 @@ from elasticjob_client.cluster import Access
 from elasticjob_client.diagnosis import OPERATOR_NAMESPACE, Finding, diagnose
 from rich.table import Table
 
-from elasticjob_cli.echo import echo
-from elasticjob_cli.jobs.options import for_cluster, reported
-from elasticjob_cli.jobs.printing import console
-from elasticjob_cli.query.formatting import add_row, plain_text
+from elasticjob_cli.common.formatting import grid, plain_text
+from elasticjob_cli.common.options import for_cluster, reported
+from elasticjob_cli.common.printing import DataFormat, console
+from elasticjob_cli.common.streams import echo
 
 _MARKS = {
     "Good": plain_text("✓", style="green"),
     "Bad": plain_text("✗", style="red"),
     "Note": plain_text("·"),
 }
-
-
-class Format(StrEnum):
-    """The formats of the findings."""
-
-    TABLE = "table"
-    JSON = "json"
 
 
 @for_cluster
@@ -39,7 +31,9 @@ def doctor(
         str, typer.Option(help="Namespace of the operator.")
     ] = OPERATOR_NAMESPACE,
     kueue: Annotated[bool, typer.Option("--kueue", help="Also check Kueue.")] = False,
-    output: Annotated[Format, typer.Option("--output", "-o", help="Format.")] = Format.TABLE,
+    output: Annotated[
+        DataFormat, typer.Option("--output", "-o", help="Format.")
+    ] = DataFormat.TABLE,
 ) -> None:
     """Check server, definitions, operator and your rights.
 
@@ -47,7 +41,7 @@ def doctor(
     """
     with reported():
         found = asyncio.run(diagnose(access, operator_namespace=operator_namespace, kueue=kueue))
-    if output is Format.JSON:
+    if output is DataFormat.JSON:
         objects = [msgspec.to_builtins(finding) for finding in found]
         echo(json.dumps(objects, indent=2, ensure_ascii=False))
     else:
@@ -57,10 +51,10 @@ def doctor(
 
 
 def _table(found: list[Finding]) -> Table:
-    table = Table(box=None, show_header=False, pad_edge=False)
+    rows = []
     for finding in found:
         message = plain_text(finding.message)
         if finding.remedy:
             message.append(f"\n→ {finding.remedy}", style="bold")
-        add_row(table, _MARKS[finding.state], plain_text(finding.check), message)
-    return table
+        rows.append((_MARKS[finding.state], finding.check, message))
+    return grid(rows)

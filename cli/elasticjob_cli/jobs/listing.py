@@ -6,15 +6,18 @@ They query no master, so they import neither gRPC nor protobuf, whose import is 
 from __future__ import annotations
 
 import time
+from collections.abc import Callable, Iterable
 from typing import Annotated
 
 import typer
-from elasticjob_api.elasticjob import ElasticJob
+from elasticjob_api import names
+from elasticjob_api.elasticjob import ElasticJob, Progress
 from elasticjob_api.meta import Json
 from elasticjob_api.scaleplan import ScalePlan
 from elasticjob_client.cluster import Access, Cluster
-from elasticjob_client.jobs import list_jobs
+from elasticjob_client.jobs import list_jobs, on_one_line
 from elasticjob_client.related import (
+    Event,
     event_objects_of,
     events_of,
     plans_of,
@@ -22,11 +25,11 @@ from elasticjob_client.related import (
 )
 from elasticjob_client.waiting import parse_phase
 from elasticjob_kube.resources import ELASTIC_JOBS, EVENTS, SCALE_PLANS
+from rich.table import Table
 
-from elasticjob_cli.echo import echo
-from elasticjob_cli.jobs import tables
-from elasticjob_cli.jobs.options import Job, for_cluster, reported, run, run_on_job
-from elasticjob_cli.jobs.printing import (
+from elasticjob_cli.common.formatting import UNKNOWN, format_age, table_of
+from elasticjob_cli.common.options import Job, for_cluster, reported, run, run_on_job
+from elasticjob_cli.common.printing import (
     TABLES,
     Format,
     Output,
@@ -36,6 +39,7 @@ from elasticjob_cli.jobs.printing import (
     print_table,
     readable,
 )
+from elasticjob_cli.common.streams import echo
 
 ObjectFormat = Annotated[Output, typer.Option("--output", "-o", help="Format.")]
 
@@ -82,7 +86,7 @@ def list_(
         return
     jobs = readable(found, ElasticJob)
     wide = output is Output.WIDE
-    table = tables.jobs_table(jobs, time.time(), all_namespaces=all_namespaces, wide=wide)
+    table = jobs_table(jobs, time.time(), all_namespaces=all_namespaces, wide=wide)
     none = "no jobs" if all_namespaces else "no jobs; -A lists those of all namespaces"
     print_table(table, none=none)
 
@@ -103,8 +107,8 @@ def plans(job: Job, access: Access, output: ObjectFormat = Output.TABLE) -> None
         print_objects(SCALE_PLANS, found, output)
         return
     wide = output is Output.WIDE
-    plans = readable(list(map(tables.request_as_plan, found)), ScalePlan)
-    table = tables.plans_table(plans, time.time(), wide=wide)
+    plans = readable(list(map(request_as_plan, found)), ScalePlan)
+    table = plans_table(plans, time.time(), wide=wide)
     print_table(table, none="no plans yet")
 
 
@@ -118,7 +122,7 @@ def events(job: Job, access: Access, output: PageFormat = Format.TABLE) -> None:
         print_objects(EVENTS, run_on_job(access, job, event_objects_of), Output(output))
         return
     found = run_on_job(access, job, events_of)
-    print_table(tables.events_table(found, time.time()), none="no events")
+    print_table(events_table(found, time.time()), none="no events")
 
 
 def _print_runs(found: list[Json], output: Output) -> None:
@@ -127,3 +131,83 @@ def _print_runs(found: list[Json], output: Output) -> None:
             echo(each["name"])
         return
     print_data(found, json_=output is Output.JSON)
+
+
+def jobs_table(
+    jobs: Iterable[ElasticJob], now: float, *, all_namespaces: bool, wide: bool
+) -> Table:
+    """Return a line per job."""
+    columns: dict[str, Callable[[ElasticJob], str]] = {}
+    if all_namespaces:
+        columns["NAMESPACE"] = lambda job: job.metadata.namespace
+    columns |= {
+        "NAME": lambda job: job.metadata.name,
+        "PHASE": lambda job: job.status.phase or "Pending",
+        "WORKERS": lambda job: job.status.workers or UNKNOWN,
+        "STEP": lambda job: (job.status.progress or Progress()).steps or UNKNOWN,
+        "RATE": lambda job: (job.status.progress or Progress()).rate or UNKNOWN,
+        "ETA": lambda job: (job.status.progress or Progress()).eta or UNKNOWN,
+        "RESTARTS": lambda job: str(job.status.restarts),
+        "AGE": lambda job: format_age(job.metadata.creation_timestamp, now),
+    }
+    if wide:
+        columns["PLAN"] = lambda job: job.status.current_plan or UNKNOWN
+        columns["MESSAGE"] = lambda job: on_one_line(job.status.message)
+    return table_of(jobs, columns, wrapped=("MESSAGE",))
+
+
+def plans_table(plans: Iterable[ScalePlan], now: float, *, wide: bool) -> Table:
+    """Return a line per plan: its source, change and state."""
+
+    def message(plan: ScalePlan) -> str:
+        waits_for = plan.status.waiting_for
+        return plan.status.message or (f"waits for {waits_for}" if waits_for else "")
+
+    columns: dict[str, Callable[[ScalePlan], str]] = {
+        "NAME": lambda plan: plan.metadata.name,
+        "SOURCE": lambda plan: plan.spec.source,
+        "CHANGE": lambda plan: plan.status.change or UNKNOWN,
+        "PHASE": lambda plan: plan.status.phase or "Pending",
+        "AGE": lambda plan: format_age(plan.metadata.creation_timestamp, now),
+        "MESSAGE": message,
+    }
+    if wide:
+        columns["REASON"] = lambda plan: plan.spec.reason
+    return table_of(plans, columns, wrapped=("CHANGE", "MESSAGE", "REASON"))
+
+
+def request_as_plan(found: Json) -> Json:
+    """Return a ScaleIn or ScaleOut without a plan as the plan that it asks for."""
+    kind = found.get("kind")
+    if kind not in ("ScaleIn", "ScaleOut"):
+        return found
+    spec = found["spec"]
+    count = spec.get("count") or len(spec.get("podNames") or ())
+    change = f"{spec.get('role', names.ROLE_WORKER)} {'-' if kind == 'ScaleIn' else '+'}{count}"
+    status = found.get("status") or {}
+    phase = {"ScaleFailed": "Failed", "ScaleSucceeded": "Succeeded"}.get(status.get("phase", ""))
+    shown = {"change": change, "phase": phase, "message": status.get("message", "")}
+    plan = {"jobName": spec["jobName"], "source": kind}
+    return {"metadata": found["metadata"], "spec": plan, "status": shown}
+
+
+def events_table(events: Iterable[Event], now: float) -> Table:
+    """Return a line per event, in the given order."""
+
+    def note(event: Event) -> str:
+        times = event.deprecated_count
+        return f"{event.note} (x{times})" if times > 1 else event.note
+
+    columns: dict[str, Callable[[Event], str]] = {
+        "AGE": lambda event: format_age(event.time, now),
+        "TYPE": lambda event: event.type,
+        "REASON": lambda event: event.reason,
+        "OBJECT": lambda event: f"{event.regarding.kind.lower()}/{event.regarding.name}",
+        "MESSAGE": note,
+    }
+    return table_of(
+        events,
+        columns,
+        wrapped=("MESSAGE",),
+        style=lambda event: "yellow" if event.type == "Warning" else "",
+    )

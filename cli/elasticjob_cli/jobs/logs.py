@@ -18,9 +18,8 @@ from elasticjob_client.job_logs import job_logs
 from elasticjob_client.logs import LogLine, LogOptions, parse_duration
 from elasticjob_client.members import Choice, parse_ranks
 
-from elasticjob_cli.echo import echo
-from elasticjob_cli.jobs.options import AnyRole, Job, for_cluster, reported, run_on_job
-from elasticjob_cli.main import discard
+from elasticjob_cli.common.options import AnyRole, Job, for_cluster, reported, run_on_job
+from elasticjob_cli.common.streams import discard, echo
 
 _COLORS = (36, 33, 32, 35, 34, 96, 93, 92, 95, 94)
 """Terminal colors, chosen by rank."""

@@ -2,22 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 from elasticjob_api.v1 import job_pb2
 from rich.console import Group, RenderableType
 from rich.table import Table
 
-from elasticjob_cli.query.formatting import (
+from elasticjob_cli.common.formatting import (
     UNKNOWN,
-    add_row,
     format_bytes,
     format_duration,
     format_rate,
     format_timestamp,
     key_value_table,
-    plain_table,
     plain_text,
+    table_of,
 )
 
 
@@ -35,7 +34,13 @@ def render_autoscaling(known: job_pb2.Autoscaling) -> RenderableType:
         parts += [plain_text(), _sizes(known)]
     changed = [role for role in known.roles if role.remark]
     if changed:
-        parts += [plain_text(), _roles(changed)]
+        columns: dict[str, Callable[[job_pb2.RoleUse], str]] = {
+            "ROLE": lambda role: role.role,
+            "MOST CPU": lambda role: f"{role.cpu_cores:.2f}",
+            "MOST MEMORY": lambda role: format_bytes(role.memory_bytes),
+            "CPU AND MEMORY": lambda role: role.remark,
+        }
+        parts += [plain_text(), table_of(changed, columns, wrapped=("CPU AND MEMORY",))]
     return Group(*parts)
 
 
@@ -84,33 +89,25 @@ def _activity(known: job_pb2.Autoscaling) -> str:
 
 
 def _sizes(known: job_pb2.Autoscaling) -> Table:
-    titles = ["SIZE", "MEASURED", "WINDOWS", "ERROR", "EXPECTED", "BELIEVED TO BE"]
-    has_meanings = any(each.means for each in known.sizes)
-    if has_meanings:
-        titles.append("MEANS")
-    rows = plain_table(*titles)
-    for each in known.sizes:
-        size = str(each.size)
-        if each.size == known.size:
-            size += " *"
-        row = [size, *_measurement(each), *_expectation(each)]
-        if has_meanings:
-            row.append(each.means or UNKNOWN)
-        add_row(rows, *row)
-    return rows
+    def measured(size: job_pb2.SizeBelief, text: str) -> str:
+        return text if size.samples_per_second else UNKNOWN
 
+    def expected(size: job_pb2.SizeBelief, text: str) -> str:
+        return text if size.expected else UNKNOWN
 
-def _measurement(size: job_pb2.SizeBelief) -> tuple[str, str, str]:
-    if not size.samples_per_second:
-        return UNKNOWN, UNKNOWN, UNKNOWN
-    error = f"{100 * size.relative_error:.1f} %"
-    return format_rate(size.samples_per_second), f"{size.windows:.1f}", error
-
-
-def _expectation(size: job_pb2.SizeBelief) -> tuple[str, str]:
-    if not size.expected:
-        return UNKNOWN, UNKNOWN
-    return f"{size.expected_from:.4g} to {size.expected_to:.4g}", _belief(size)
+    columns: dict[str, Callable[[job_pb2.SizeBelief], str]] = {
+        "SIZE": lambda size: f"{size.size} *" if size.size == known.size else str(size.size),
+        "MEASURED": lambda size: format_rate(size.samples_per_second),
+        "WINDOWS": lambda size: measured(size, f"{size.windows:.1f}"),
+        "ERROR": lambda size: measured(size, f"{100 * size.relative_error:.1f} %"),
+        "EXPECTED": lambda size: expected(
+            size, f"{size.expected_from:.4g} to {size.expected_to:.4g}"
+        ),
+        "BELIEVED TO BE": lambda size: expected(size, _belief(size)),
+    }
+    if any(size.means for size in known.sizes):
+        columns["MEANS"] = lambda size: size.means or UNKNOWN
+    return table_of(known.sizes, columns)
 
 
 def _belief(size: job_pb2.SizeBelief) -> str:
@@ -120,11 +117,3 @@ def _belief(size: job_pb2.SizeBelief) -> str:
         (right, "about right"), (size.too_small, "too small"), (size.too_large, "too large")
     )
     return f"{text} ({100 * likelihood:.0f} %)"
-
-
-def _roles(roles: Iterable[job_pb2.RoleUse]) -> Table:
-    rows = plain_table("ROLE", "MOST CPU", "MOST MEMORY", "CPU AND MEMORY")
-    for each in roles:
-        remark = plain_text(each.remark, no_wrap=False)
-        add_row(rows, each.role, f"{each.cpu_cores:.2f}", format_bytes(each.memory_bytes), remark)
-    return rows

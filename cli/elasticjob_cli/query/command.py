@@ -1,34 +1,32 @@
-"""`elasticjob query`: requests a job's state from its master, not from the API server.
+"""`elasticjob query`, `history` and `stacks`: request a job's state from its master.
 
 The status in Kubernetes is a summary a few seconds old. Only the master has members, shards and the
-world.
+world. If the job has no master, as after its end, they show the answers that it has stored.
 """
 
 from __future__ import annotations
 
 import asyncio
+import json
 import time
-from collections.abc import AsyncGenerator, Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
 from contextlib import AbstractAsyncContextManager, aclosing
-from dataclasses import dataclass
 from enum import StrEnum
-from typing import Annotated, TypeVar
+from typing import Annotated, Any, TypeVar
 
 import typer
+from elasticjob_api.v1 import job_pb2
+from elasticjob_client.answers import Master, StoredMaster, open_master_or_report
 from elasticjob_client.cluster import Access
-from elasticjob_client.errors import ClientError, MasterUnavailable, NoSuchObject
-from elasticjob_client.master_queries import Master
-from elasticjob_client.report import StoredMaster, open_master_or_report
-from rich.console import Console, RenderableType
+from elasticjob_client.errors import ClientError, MasterUnavailable, NoSuchObject, WrongArgument
 from rich.live import Live
 
-from elasticjob_cli.echo import echo
-from elasticjob_cli.jobs.options import Job, for_cluster, reported, run_on_job
-from elasticjob_cli.jobs.printing import console
-from elasticjob_cli.query import topics
-from elasticjob_cli.query.job_view import as_json, as_text
-from elasticjob_cli.query.topics import TOPIC_QUERIES, Topic
-from elasticjob_cli.run.lookup import local_run
+from elasticjob_cli.common.local_runs import local_run
+from elasticjob_cli.common.options import Job, for_cluster, reported, run_on_job
+from elasticjob_cli.common.printing import DataFormat, console
+from elasticjob_cli.common.streams import echo
+from elasticjob_cli.query.report import history_csv
+from elasticjob_cli.query.topics import TOPIC_QUERIES, Topic, message_fields
 
 T = TypeVar("T")
 Connect = Callable[[], AbstractAsyncContextManager[Master | StoredMaster]]
@@ -36,21 +34,17 @@ Watch = Annotated[
     bool, typer.Option("--watch", "-w", help="Show each change until the job has ended.")
 ]
 _RECONNECT_SECONDS = 1.0
+_STACKS_SECONDS = 35.0
+"""The master answers or refuses after at most 15 s; the rest is for a slow way to it."""
+_MOST_RANKS = 16
 
 
-class Output(StrEnum):
-    """The formats of an answer."""
+class HistoryFormat(StrEnum):
+    """The formats of the history."""
 
     TABLE = "table"
     JSON = "json"
-
-
-@dataclass(frozen=True)
-class _Answer:
-    """An answer in both formats."""
-
-    text: RenderableType
-    json: str
+    CSV = "csv"
 
 
 @for_cluster
@@ -68,41 +62,98 @@ def query(
     ] = None,
     watch: Watch = False,
     output: Annotated[
-        Output, typer.Option("--output", "-o", help="Format; json with --watch: one a line.")
-    ] = Output.TABLE,
+        DataFormat, typer.Option("--output", "-o", help="Format; json with --watch: one a line.")
+    ] = DataFormat.TABLE,
 ) -> None:
     """Query a job's master: world, members, shards, auto-scaling.
 
     The master knows more than the status in Kubernetes, and earlier. A topic shows one part in
     detail. If the job has ended or is suspended, the last answers of its master are shown.
     """
-    show(job, access, topic, output, watch=watch, address=address)
+    _show(job, access, topic, output, watch=watch, address=address)
 
 
-def show(
-    job: str,
+@for_cluster
+def history(
+    job: Job,
     access: Access,
-    topic: Topic,
-    output: Output,
-    *,
-    watch: bool,
-    address: str | None = None,
+    watch: Watch = False,
+    output: Annotated[
+        HistoryFormat,
+        typer.Option(
+            "--output",
+            "-o",
+            help="Format; csv: a column per metric; json with --watch: one a line.",
+        ),
+    ] = HistoryFormat.TABLE,
 ) -> None:
-    """Print the answer to a topic, or with `watch` each answer until the job has ended."""
+    """Show a training over time: events, rate, metrics.
 
-    async def work(connect: Connect) -> None:
-        if watch:
-            await _Watch(connect, topic, output).run()
-            return
+    It is the same as `elasticjob query JOB history`. After the end of the job it shows what the
+    job's master has stored.
+    """
+    if output is not HistoryFormat.CSV:
+        _show(job, access, Topic.HISTORY, DataFormat(output), watch=watch)
+        return
+    if watch:
+        raise typer.BadParameter(
+            "csv cannot be watched, as later metrics need columns of their own; use -o json"
+        )
+    echo(history_csv(_answer(job, access, Topic.HISTORY)), nl=False)
+
+
+@for_cluster
+def stacks(
+    job: Job,
+    access: Access,
+    rank: Annotated[
+        list[int] | None, typer.Option(help="Of this rank only; can be repeated.", min=0)
+    ] = None,
+    output: Annotated[
+        DataFormat, typer.Option("--output", "-o", help="Format.")
+    ] = DataFormat.TABLE,
+) -> None:
+    """Show what the training processes execute, and who waits.
+
+    Ranks with equal stacks are shown together. The processes train on meanwhile.
+    """
+    ranks = rank or []
+
+    async def work(connect: Connect) -> job_pb2.StackList:
         async with connect() as master:
-            note_source(master)
-            answer = await _answer(master, topic)
-        _print(answer, output, console())
+            if isinstance(master, StoredMaster):
+                raise ClientError(f"nothing runs whose stacks could be read: {master.why}")
+            found: job_pb2.StackList = await master.get(
+                "Stacks", seconds=_STACKS_SECONDS, ranks=ranks
+            )
+        if missing := set(ranks) - {each for group in found.groups for each in group.ranks}:
+            raise WrongArgument(
+                f"--rank is {min(missing)}; round {found.round} has no such rank, "
+                f"see elasticjob query {job}"
+            )
+        return found
 
-    ask_master(job, access, work, address=address)
+    answer = _with_master(job, access, work)
+    if output is DataFormat.JSON:
+        echo(json.dumps(message_fields(answer)))
+    else:
+        echo("\n".join(_stack_lines(answer)))
 
 
-def ask_master(
+def _stack_lines(answer: job_pb2.StackList) -> Iterator[str]:
+    yield answer.summary or "no training process runs now"
+    for group in answer.groups:
+        ranks = ", ".join(map(str, group.ranks[:_MOST_RANKS]))
+        more = len(group.ranks) - _MOST_RANKS
+        title = f"rank {ranks} and {more} more" if more > 0 else f"rank {ranks}"
+        waits = group.waits_in and f"waits in {group.waits_in}"
+        yield ""
+        yield ": ".join(filter(None, (title, waits, group.problem)))
+        yield from (f"    {frame}" for frame in group.frames)
+        yield from (f"  thread {thread}" for thread in group.other_threads)
+
+
+def _with_master(
     job: str, access: Access, work: Callable[[Connect], Awaitable[T]], *, address: str | None = None
 ) -> T:
     """Return the result of `work` on a job's master, or on the answers that it has stored.
@@ -128,59 +179,68 @@ async def _awaited(work: Awaitable[T]) -> T:
     return await work
 
 
-def note_source(master: Master | StoredMaster) -> None:
-    """Print a line on standard error if stored answers replace those of the master."""
-    if isinstance(master, StoredMaster):
-        echo(master.why, err=True)
+def _show(
+    job: str,
+    access: Access,
+    topic: Topic,
+    output: DataFormat,
+    *,
+    watch: bool,
+    address: str | None = None,
+) -> None:
+    """Print the answer to a topic, or with `watch` each answer until the job has ended."""
+    if watch:
+        watching = _Watch(topic, output)
+        _with_master(job, access, watching.run, address=address)
+    else:
+        _print(_answer(job, access, topic, address=address), topic, output)
 
 
-async def _answer(master: Master | StoredMaster, topic: Topic) -> _Answer:
-    if topic is Topic.STATUS:
-        snapshot = await master.snapshot()
-        return _Answer(as_text(snapshot), as_json(snapshot))
+def _answer(job: str, access: Access, topic: Topic, *, address: str | None = None) -> Any:
+    """Return the answer to a topic."""
+
+    async def work(connect: Connect) -> Any:
+        async with connect() as master:
+            if isinstance(master, StoredMaster):
+                echo(master.why, err=True)
+            if topic is Topic.STATUS:
+                return await master.snapshot()
+            return await master.get(TOPIC_QUERIES[topic].name)
+
+    return _with_master(job, access, work, address=address)
+
+
+def _print(answer: Any, topic: Topic, output: DataFormat) -> None:
     query = TOPIC_QUERIES[topic]
-    answer = await master.get(query.name)
-    return _Answer(query.render(answer), topics.as_json(answer))
-
-
-async def _answers(master: Master | StoredMaster, topic: Topic) -> AsyncGenerator[_Answer, None]:
-    """Yield an answer at each change, until the master ends."""
-    if topic is Topic.STATUS:
-        async with aclosing(master.watch("Status")) as statuses:
-            async for status in statuses:
-                snapshot = await master.snapshot(status)
-                yield _Answer(as_text(snapshot), as_json(snapshot))
-        return
-    query = TOPIC_QUERIES[topic]
-    async with aclosing(master.watch(query.name)) as answers:
-        async for answer in answers:
-            yield _Answer(query.render(answer), topics.as_json(answer))
+    if output is DataFormat.JSON:
+        echo(query.as_json(answer))
+    else:
+        console().print(query.render(answer))
 
 
 class _Watch:
     """Prints each answer until the job has ended; reconnects to the next master."""
 
-    def __init__(self, connect: Connect, topic: Topic, output: Output) -> None:
-        self._connect = connect
+    def __init__(self, topic: Topic, output: DataFormat) -> None:
         self._topic = topic
+        self._query = TOPIC_QUERIES[topic]
         self._output = output
-        self._incremental = topic in TOPIC_QUERIES and TOPIC_QUERIES[topic].incremental
-        self._console = console()
         self._live: Live | None = None
         self._last_answer_time: float | None = None
 
-    async def run(self) -> None:
-        redraw = self._console.is_terminal and self._output is Output.TABLE
-        if not redraw or self._incremental:
-            await self._follow_masters()
+    async def run(self, connect: Connect) -> None:
+        screen = console()
+        redraw = screen.is_terminal and self._output is DataFormat.TABLE
+        if not redraw or self._query.incremental:
+            await self._follow_masters(connect)
             return
-        with Live(console=self._console, auto_refresh=False) as self._live:
-            await self._follow_masters()
+        with Live(console=screen, auto_refresh=False) as self._live:
+            await self._follow_masters(connect)
 
-    async def _follow_masters(self) -> None:
+    async def _follow_masters(self, connect: Connect) -> None:
         while True:
             try:
-                async with self._connect() as master:
+                async with connect() as master:
                     if isinstance(master, StoredMaster):
                         await self._show_stored(master)
                         if master.is_last:
@@ -200,24 +260,19 @@ class _Watch:
     async def _show_stored(self, master: StoredMaster) -> None:
         """Show stored answers unless a master has already sent newer ones, or all increments."""
         last = self._last_answer_time
-        is_news = last is None or (not self._incremental and master.answers.time > last)
+        is_news = last is None or (not self._query.incremental and master.answers.time > last)
         if is_news or master.is_last:
-            note_source(master)
+            echo(master.why, err=True)
         if is_news:
             await self._show_all(master)
 
     async def _show_all(self, master: Master | StoredMaster) -> None:
-        async with aclosing(_answers(master, self._topic)) as answers:
+        """Show an answer at each change, until the master ends."""
+        async with aclosing(master.watch(self._query.name)) as answers:
             async for answer in answers:
+                shown = await master.snapshot(answer) if self._topic is Topic.STATUS else answer
                 self._last_answer_time = time.time()
                 if self._live is not None:
-                    self._live.update(answer.text, refresh=True)
+                    self._live.update(self._query.render(shown), refresh=True)
                 else:
-                    _print(answer, self._output, self._console)
-
-
-def _print(answer: _Answer, output: Output, screen: Console) -> None:
-    if output is Output.JSON:
-        echo(answer.json)
-    else:
-        screen.print(answer.text)
+                    _print(shown, self._topic, self._output)

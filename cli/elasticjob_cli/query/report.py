@@ -4,21 +4,21 @@ from __future__ import annotations
 
 import csv
 import io
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Mapping
 
 from elasticjob_api.plain_text import printable
 from elasticjob_api.v1 import job_pb2
 from rich.console import Group, RenderableType
-from rich.table import Table
 
-from elasticjob_cli.query.formatting import (
+from elasticjob_cli.common.formatting import (
     UNKNOWN,
-    add_row,
     format_duration,
+    format_steps,
     format_timestamp,
     key_value_table,
-    plain_table,
     plain_text,
+    table_of,
+    titled,
 )
 
 _TIMES = (
@@ -46,7 +46,7 @@ def render_report(report: job_pb2.Report) -> RenderableType:
         ("Result", ": ".join(filter(None, (outcome.phase, outcome.message))) or UNKNOWN),
         ("Began", format_timestamp(report.began)),
         ("Ended", format_timestamp(outcome.completed)),
-        ("Steps", steps_of(report)),
+        ("Steps", format_steps(report.step, report.total_steps)),
         ("Samples", samples),
         *summary(report),
         ("Worlds", str(report.worlds)),
@@ -56,18 +56,15 @@ def render_report(report: job_pb2.Report) -> RenderableType:
     if outcome.retries:
         lines.append(("Retries", str(outcome.retries)))
     lines += [(name, f"{value:.6g}") for name, value in sorted(report.metrics.items())]
-    parts: list[RenderableType] = [key_value_table(lines)]
-    if outcome.failures:
-        title = plain_text("Failures, the newest first", style="bold")
-        parts += [plain_text(""), title, _failures(outcome.failures)]
-    return Group(*parts)
-
-
-def steps_of(counts: job_pb2.Report | job_pb2.Progress) -> str:
-    """Return the finished steps, and all steps if they are known."""
-    if not counts.total_steps:
-        return str(counts.step)
-    return f"{counts.step}/{counts.total_steps}"
+    columns: dict[str, Callable[[job_pb2.PodFailure], str]] = {
+        "TIME": lambda failure: format_timestamp(failure.time),
+        "POD": lambda failure: failure.pod,
+        "REASON": lambda failure: failure.reason,
+        "RULE": lambda failure: failure.action,
+        "LAST WORDS": lambda failure: failure.message,
+    }
+    failures = table_of(outcome.failures, columns, wrapped=("LAST WORDS",))
+    return Group(key_value_table(lines), *titled("Failures, the newest first", failures))
 
 
 def restarts(counted: int, uncounted: int) -> str:
@@ -121,18 +118,17 @@ def render_history(answer: job_pb2.History) -> RenderableType:
 
 def history_csv(answer: job_pb2.History) -> str:
     """Return a row per sample and event in the order of their times, with a column per metric."""
-    metrics = sorted({name for each in answer.samples for name in each.metrics})
     rows: list[tuple[float, Mapping[str, object]]] = []
     for each in answer.samples:
-        values = (
-            format_timestamp(each.time),
-            each.round,
-            each.world_size,
-            each.step,
-            each.samples_per_second,
-        )
         measured = {_column(name): value for name, value in each.metrics.items()}
-        rows.append((each.time, measured | dict(zip(_CSV_COLUMNS, values, strict=True))))
+        row = {
+            "time": format_timestamp(each.time),
+            "round": each.round,
+            "worldSize": each.world_size,
+            "step": each.step,
+            "samplesPerSecond": each.samples_per_second,
+        }
+        rows.append((each.time, measured | row))
     for event in answer.events:
         row = {
             "time": format_timestamp(event.time),
@@ -140,6 +136,7 @@ def history_csv(answer: job_pb2.History) -> str:
             "message": event.message,
         }
         rows.append((event.time, row))
+    metrics = sorted({name for each in answer.samples for name in each.metrics})
     text = io.StringIO()
     columns = (*_CSV_COLUMNS, *map(_column, metrics), *_CSV_EVENT_COLUMNS)
     writer = csv.DictWriter(text, columns, restval="", lineterminator="\n")
@@ -153,12 +150,3 @@ def _column(metric: str) -> str:
     if metric in (*_CSV_COLUMNS, *_CSV_EVENT_COLUMNS):
         return f"metric.{metric}"
     return metric
-
-
-def _failures(failures: Iterable[job_pb2.PodFailure]) -> Table:
-    table = plain_table("TIME", "POD", "REASON", "RULE", "LAST WORDS")
-    for each in failures:
-        row = (format_timestamp(each.time), each.pod, each.reason, each.action, each.message)
-        add_row(table, *row)
-    table.columns[-1].no_wrap = False
-    return table

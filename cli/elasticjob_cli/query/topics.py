@@ -1,4 +1,4 @@
-"""The topics of `elasticjob query` besides the job's status, such as members and history."""
+"""Renders the answers of a job's master by topic: tables for people, JSON for programs. Pure."""
 
 from __future__ import annotations
 
@@ -8,32 +8,25 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
 
-from elasticjob_api.v1 import job_pb2
+from elasticjob_api.v1 import job_pb2, shards_pb2
 from google.protobuf.json_format import MessageToDict
 from google.protobuf.message import Message
-from rich.console import RenderableType
+from rich.console import Group, RenderableType
 
-from elasticjob_cli.query.autoscaling import render_autoscaling
-from elasticjob_cli.query.formatting import (
+from elasticjob_cli.common.formatting import (
     UNKNOWN,
-    add_row,
-    format_bytes,
     format_duration,
-    format_gpu,
-    format_member_state,
+    format_metrics,
     format_rate,
-    format_step_time,
+    format_steps,
     format_timestamp,
     key_value_table,
-    plain_table,
     plain_text,
+    table_of,
 )
-from elasticjob_cli.query.job_view import in_order
-from elasticjob_cli.query.report import render_history, render_report, steps_of
-
-_MEMBER_TITLES = (
-    "ROLE", "INDEX", "POD", "NODE", "STATE", "STEP", "STEP TIME", "CPU", "MEMORY", "GPU", "REMARK",
-)  # fmt: skip
+from elasticjob_cli.query.autoscaling import is_of_interest, render_autoscaling
+from elasticjob_cli.query.members import in_order, members_table
+from elasticjob_cli.query.report import render_history, render_report
 
 
 class Topic(StrEnum):
@@ -48,48 +41,87 @@ class Topic(StrEnum):
     REPORT = "report"
 
 
-@dataclass(frozen=True)
-class TopicQuery:
-    """The query and the rendering of a topic.
-
-    Attributes:
-        name: of the RPCs: `Get<name>` and `Watch<name>`.
-        render: returns an answer for people.
-        incremental: each answer of a watch adds to the earlier ones instead of replacing them.
-    """
-
-    name: str
-    render: Callable[[Any], RenderableType]
-    incremental: bool = False
+def message_fields(answer: Message) -> dict[str, Any]:
+    """Return the fields in protobuf's own JSON: 64-bit numbers are text, zeros are shown."""
+    return MessageToDict(answer, always_print_fields_with_no_presence=True)
 
 
-def as_json(answer: Message) -> str:
-    """Return one line in protobuf's own JSON: 64-bit numbers are text, zeros are shown."""
-    return json.dumps(MessageToDict(answer, always_print_fields_with_no_presence=True))
+def status_fields(answers: job_pb2.StoredAnswers) -> dict[str, Any]:
+    """Return the fields of the status, `members`, `autoscaling` and `jobPhase`."""
+    return message_fields(answers.status) | {
+        "members": [
+            message_fields(member) | {"rank": answers.ranks.get(member.pod_uid)}
+            for member in in_order(answers.members.members)
+        ],
+        "autoscaling": message_fields(answers.autoscaling),
+        "jobPhase": answers.report.outcome.phase,
+    }
+
+
+def render_status(answers: job_pb2.StoredAnswers) -> RenderableType:
+    """Return a summary, a row per member, a row per data set, and the auto-scaler's knowledge."""
+    status = answers.status
+    parts: list[RenderableType] = [_summary(answers), plain_text()]
+    if answers.members.members:
+        titles = ("ROLE", "INDEX", "RANK", "POD", "STATE", "ADDRESS", "STEP", "CPU", "MEMORY")
+        parts.append(members_table(in_order(answers.members.members), titles, answers.ranks))
+    else:
+        see = f"`elasticjob describe {status.job_name}` shows its pods"
+        parts.append(plain_text(f"no members now; {see}"))
+    if status.datasets:
+        columns: dict[str, Callable[[shards_pb2.Ledger], str]] = {
+            "DATASET": lambda ledger: ledger.dataset,
+            "SHARDS": lambda ledger: str(ledger.total),
+            "DONE": lambda ledger: str(ledger.done),
+            "LEASED": lambda ledger: str(ledger.leased),
+            "WAITING": lambda ledger: str(ledger.waiting),
+            "RETURNED": lambda ledger: str(ledger.returned),
+            "FAILED": lambda ledger: str(ledger.failed),
+        }
+        parts += [plain_text(), table_of(status.datasets, columns)]
+    if is_of_interest(answers.autoscaling):
+        parts += [plain_text(), render_autoscaling(answers.autoscaling)]
+    return Group(*parts)
+
+
+def format_phase(phase: job_pb2.JobPhase.ValueType) -> str:
+    """Return a phase of the training, such as `Training`."""
+    return job_pb2.JobPhase.Name(phase).removeprefix("JOB_PHASE_").capitalize()
+
+
+def _summary(answers: job_pb2.StoredAnswers) -> RenderableType:
+    status = answers.status
+    progress = status.progress
+    steps = format_steps(progress.step, progress.total_steps)
+    if progress.total_steps:
+        steps += f" ({100 * progress.step // progress.total_steps} %)"
+    rows = [
+        ("Job", f"{status.namespace}/{status.job_name}"),
+        ("Phase", answers.report.outcome.phase or format_phase(status.phase)),
+        ("World", f"round {status.round}, size {status.world_size}"),
+        ("Step", steps),
+        ("Rate", format_rate(progress.samples_per_second)),
+        ("To go", _remaining_time(progress)),
+    ]
+    if progress.metrics:
+        rows.append(("Metrics", format_metrics(progress.metrics)))
+    if progress.stalled_since:
+        rows.append(("Stalled", f"since {format_timestamp(progress.stalled_since)}"))
+    if progress.stragglers:
+        rows.append(("Stragglers", ", ".join(progress.stragglers)))
+    if status.master_starts > 1:
+        rows.append(("Master", f"started {status.master_starts} times"))
+    return key_value_table(rows)
+
+
+def _remaining_time(progress: job_pb2.Progress) -> str:
+    return format_duration(progress.eta_seconds) if progress.last_report_time else UNKNOWN
 
 
 def render_members(answer: job_pb2.MemberList) -> RenderableType:
     """Return a row per member: state, step time, resource usage, straggler and unfit node."""
-    rows = plain_table(*_MEMBER_TITLES)
-    for each in in_order(answer.members):
-        remarks = [each.check_problem] if each.check_problem else []
-        if each.straggler:
-            remarks.insert(0, "straggler")
-        add_row(
-            rows,
-            each.role,
-            str(each.index),
-            each.pod_name,
-            each.node_name or UNKNOWN,
-            format_member_state(each.state),
-            str(each.step),
-            format_step_time(each.step_seconds),
-            f"{each.usage.cpu_cores:.2f}",
-            format_bytes(each.usage.memory_bytes),
-            format_gpu(each.usage),
-            "; ".join(remarks),
-        )
-    return rows
+    titles = ("ROLE", "INDEX", "POD", "NODE", "STATE", "STEP", "STEP TIME", "CPU", "MEMORY", "GPU")
+    return members_table(in_order(answer.members), (*titles, "REMARK"))
 
 
 def render_progress(answer: job_pb2.Progress) -> RenderableType:
@@ -98,10 +130,10 @@ def render_progress(answer: job_pb2.Progress) -> RenderableType:
     if answer.steps_per_second:
         steps_rate = f"{answer.steps_per_second:.4g} a second"
     lines = [
-        ("Step", steps_of(answer)),
+        ("Step", format_steps(answer.step, answer.total_steps)),
         ("Rate", format_rate(answer.samples_per_second)),
         ("Steps", steps_rate),
-        ("To go", format_duration(answer.eta_seconds) if answer.last_report_time else UNKNOWN),
+        ("To go", _remaining_time(answer)),
         ("Last report", format_timestamp(answer.last_report_time)),
     ]
     if answer.stalled_since:
@@ -116,22 +148,41 @@ def render_progress(answer: job_pb2.Progress) -> RenderableType:
 
 def render_plans(answer: job_pb2.PlanList) -> RenderableType:
     """Return a row per plan."""
-    rows = plain_table("CREATED", "NAME", "SOURCE", "PHASE", "COMPLETED", "REASON", "MESSAGE")
-    for plan in answer.plans:
-        add_row(
-            rows,
-            format_timestamp(plan.created),
-            plan.name,
-            plan.source,
-            plan.phase,
-            format_timestamp(plan.completed),
-            plain_text(plan.reason, no_wrap=False),
-            plain_text(plan.message, no_wrap=False),
-        )
-    return rows
+    columns: dict[str, Callable[[job_pb2.Plan], str]] = {
+        "CREATED": lambda plan: format_timestamp(plan.created),
+        "NAME": lambda plan: plan.name,
+        "SOURCE": lambda plan: plan.source,
+        "PHASE": lambda plan: plan.phase,
+        "COMPLETED": lambda plan: format_timestamp(plan.completed),
+        "REASON": lambda plan: plan.reason,
+        "MESSAGE": lambda plan: plan.message,
+    }
+    return table_of(answer.plans, columns, wrapped=("REASON", "MESSAGE"))
+
+
+@dataclass(frozen=True)
+class TopicQuery:
+    """The query and the rendering of a topic.
+
+    Attributes:
+        name: of the RPCs: `Get<name>` and `Watch<name>`.
+        render: returns an answer for people.
+        fields: returns an answer for programs.
+        incremental: each answer of a watch adds to the earlier ones instead of replacing them.
+    """
+
+    name: str
+    render: Callable[[Any], RenderableType]
+    fields: Callable[[Any], dict[str, Any]] = message_fields
+    incremental: bool = False
+
+    def as_json(self, answer: Message) -> str:
+        """Return an answer for programs, on one line."""
+        return json.dumps(self.fields(answer))
 
 
 TOPIC_QUERIES = {
+    Topic.STATUS: TopicQuery("Status", render_status, status_fields),
     Topic.MEMBERS: TopicQuery("Members", render_members),
     Topic.PROGRESS: TopicQuery("Progress", render_progress),
     Topic.HISTORY: TopicQuery("History", render_history, incremental=True),
@@ -139,3 +190,4 @@ TOPIC_QUERIES = {
     Topic.AUTOSCALING: TopicQuery("Autoscaling", render_autoscaling),
     Topic.REPORT: TopicQuery("Report", render_report),
 }
+"""The answer to the status is a snapshot with members and more; the others are single answers."""

@@ -13,7 +13,7 @@ import msgspec
 from elasticjob_client.errors import ClientError
 from elasticjob_client.scaling import SizeChange
 
-from elasticjob_cli.run.folder import SOCKET
+from elasticjob_cli.common.local_runs import SOCKET
 
 _MOST_BYTES = 65_536
 _SECONDS = 10.0

@@ -13,55 +13,33 @@ import fcntl
 import os
 import re
 import shutil
-import stat
 import subprocess
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
 import msgspec
-from elasticjob_client.errors import ClientError, WrongArgument
+from elasticjob_client.errors import ClientError
 from elasticjob_localcluster.errors import LocalClusterError
 from elasticjob_localcluster.state_directory import locked
 from elasticjob_processes import guard
 
-BASE_VARIABLE = "ELASTICJOB_RUNS"
-"""The variable that names another folder for the runs of a user."""
-SOCKET = "control"
-_LOCK = "lock"
-_INFO = "run.json"
+from elasticjob_cli.common.local_runs import (
+    BASE_VARIABLE,
+    INFO,
+    LOCK,
+    RunInfo,
+    is_held,
+    is_private,
+)
+
 _BASE_LOCK = ".lock"
 _LOCK_SECONDS = 30.0
-_NAME = re.compile(r"[a-z]([a-z0-9-]{0,38}[a-z0-9])?")
 _MOST_CHARACTERS = 107 - 30
 """The longest path of a folder: that of a socket, without the part that an agent adds."""
 _MOST_RUNS = 1000
-
-
-class RunInfo(msgspec.Struct, frozen=True):
-    """The description of a run for other commands.
-
-    Attributes:
-        name: of the run.
-        pid: of the command.
-        started: seconds since the epoch.
-        command: the training command.
-        framework: of the run.
-        master: `host:port` of the master's queries.
-        token: for the master.
-        authority: the authority of the master's certificate, in PEM.
-    """
-
-    name: str
-    pid: int
-    started: float
-    command: list[str]
-    framework: str
-    master: str
-    token: str
-    authority: str
 
 
 @dataclass(frozen=True)
@@ -71,21 +49,6 @@ class Claim:
     name: str
     folder: Path
     lock: int
-
-
-def base_folder(environ: Mapping[str, str]) -> Path:
-    """Return the folder that contains those of all runs of this user."""
-    return Path(environ.get(BASE_VARIABLE) or f"/tmp/elasticjob-{os.getuid()}").absolute()  # noqa: S108 (checked below)
-
-
-def check_name(name: str) -> str:
-    """Return a valid name of a run or a job. Raises `WrongArgument` for others."""
-    if not _NAME.fullmatch(name):
-        raise WrongArgument(
-            f"--name {name[:60]!r}: give at most 40 lower-case letters, digits and '-', "
-            "a letter first and no '-' last"
-        )
-    return name
 
 
 def name_from_command(command: Sequence[str]) -> str:
@@ -115,7 +78,7 @@ def claimed(base: Path, name: str, *, exact: bool) -> Iterator[Claim]:
     """
     _make_private(base)
     with _locked(base):
-        if not _is_private(base):
+        if not is_private(base):
             raise ClientError(
                 f"{base} was replaced by another user; set {BASE_VARIABLE} to another folder"
             )
@@ -137,7 +100,7 @@ def claimed(base: Path, name: str, *, exact: bool) -> Iterator[Claim]:
                 f"set {BASE_VARIABLE} to a shorter folder"
             )
         folder.mkdir(mode=0o700)
-        lock = _open_lock(folder / _LOCK)
+        lock = _open_lock(folder / LOCK)
         fcntl.flock(lock, fcntl.LOCK_EX)
     try:
         yield Claim(chosen, folder, lock)
@@ -156,26 +119,9 @@ def remove(folder: Path) -> None:
 
 def write_info(folder: Path, info: RunInfo) -> None:
     """Write the description of a run for other commands."""
-    path = folder / _INFO
+    path = folder / INFO
     path.touch(mode=0o600)
     path.write_bytes(msgspec.json.encode(info))
-
-
-def runs(base: Path) -> list[RunInfo]:
-    """Return the present runs of this user, by name."""
-    found = [find(base, path.name) for path in sorted(base.glob("[a-z]*"))]
-    return [info for info in found if info is not None]
-
-
-def find(base: Path, name: str) -> RunInfo | None:
-    """Return the run with a name; None without one."""
-    folder = base / name
-    if not (_NAME.fullmatch(name) and _is_private(base) and _is_held(folder)):
-        return None
-    try:
-        return msgspec.json.decode((folder / _INFO).read_bytes(), type=RunInfo)
-    except (OSError, msgspec.DecodeError):
-        return None  # it is beginning or ending
 
 
 def _make_private(base: Path) -> None:
@@ -185,41 +131,18 @@ def _make_private(base: Path) -> None:
         raise ClientError(
             f"cannot make {base}: {error.strerror}; {BASE_VARIABLE} names another folder"
         ) from error
-    if not _is_private(base):
+    if not is_private(base):
         raise ClientError(
             f"{base} is not a private folder of yours (mode 0700); "
             f"remove it, or set {BASE_VARIABLE} to another"
         )
 
 
-def _is_private(base: Path) -> bool:
-    try:
-        found = base.lstat()
-    except OSError:
-        return False
-    return stat.S_ISDIR(found.st_mode) and found.st_uid == os.getuid() and not found.st_mode & 0o077
-
-
 def _sweep(base: Path) -> None:
     """Remove the folders of runs whose command and guard were killed."""
     for folder in base.glob("[a-z]*"):
-        if not _is_held(folder):
+        if not is_held(folder):
             shutil.rmtree(folder, ignore_errors=True)
-
-
-def _is_held(folder: Path) -> bool:
-    try:
-        lock = os.open(folder / _LOCK, os.O_RDWR | os.O_CLOEXEC)
-    except OSError:
-        return False
-    try:
-        fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return True
-    else:
-        return False
-    finally:
-        os.close(lock)
 
 
 @contextmanager

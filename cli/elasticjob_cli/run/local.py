@@ -6,26 +6,24 @@ import asyncio
 import os
 import shlex
 import time
-from collections.abc import AsyncIterator, Awaitable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
 from elasticjob_api import names
 from elasticjob_api.meta import Json
 from elasticjob_api.times import format_time
 from elasticjob_api.v1 import job_pb2
+from elasticjob_client.answers import Master
 from elasticjob_client.errors import ClientError, JobEnded, MasterUnavailable, NotInTime
 from elasticjob_client.master import MasterEndpoint
-from elasticjob_client.master_queries import Master
 from elasticjob_client.scaling import SizeChange
 from rich.table import Table
 
-from elasticjob_cli.jobs.tables import format_age
-from elasticjob_cli.query.formatting import UNKNOWN, add_row, plain_table
+from elasticjob_cli.common.formatting import UNKNOWN, format_age, format_steps, table_of
+from elasticjob_cli.common.local_runs import LOCAL, RunInfo, base_folder, find, runs
 from elasticjob_cli.run import control
-from elasticjob_cli.run.folder import RunInfo, base_folder, find, runs
-from elasticjob_cli.run.lookup import LOCAL
 
 T = TypeVar("T")
 _POLL_SECONDS = 0.1
@@ -66,20 +64,33 @@ def stop_run(info: RunInfo, *, wait: bool, timeout: float | None) -> str:
     return f"run {info.name} is stopped"
 
 
-async def _observed() -> list[tuple[RunInfo, control.Answer | None, job_pb2.JobStatus | None]]:
-    found = runs(base_folder(os.environ))
-    shown = [_or_none(control.request(_folder(info), control.Show())) for info in found]
-    statuses = [_or_none(_status(info)) for info in found]
-    return list(
-        zip(found, await asyncio.gather(*shown), await asyncio.gather(*statuses), strict=True)
-    )
+class _Observed(NamedTuple):
+    """A run, with the answers of its command and of its master; None: there is none."""
+
+    info: RunInfo
+    shown: control.Answer | None
+    status: job_pb2.JobStatus | None
+
+    @property
+    def progress(self) -> job_pb2.Progress:
+        """The progress of the training; empty without an answer of the master."""
+        return job_pb2.Progress() if self.status is None else self.status.progress
+
+
+async def _observed() -> list[_Observed]:
+    async def observe(info: RunInfo) -> _Observed:
+        shown, status = await asyncio.gather(
+            _or_none(control.request(_folder(info), control.Show())), _or_none(_status(info))
+        )
+        return _Observed(info, shown, status)
+
+    return await asyncio.gather(*map(observe, runs(base_folder(os.environ))))
 
 
 def runs_data() -> list[Json]:
     """Return the runs for programs; numbers that no process has reported are None."""
-    found = []
-    for info, shown, status in asyncio.run(_observed()):
-        run: Json = {
+    return [
+        {
             "name": info.name,
             "size": None if shown is None else shown.size,
             "worldSize": None if status is None else status.world_size,
@@ -89,29 +100,31 @@ def runs_data() -> list[Json]:
             "started": format_time(info.started),
             "command": list(info.command),
         }
-        found.append(run)
-    return found
+        for info, shown, status in asyncio.run(_observed())
+    ]
 
 
 def runs_table(now: float) -> Table:
     """Return a table with a line for each run, with its master's numbers."""
-    table = plain_table("NAME", "WORKERS", "STEP", "RATE", "AGE", "COMMAND")
-    for info, shown, status in asyncio.run(_observed()):
-        size = UNKNOWN
-        progress = job_pb2.Progress()
-        if status is not None:
-            progress = status.progress
-            if shown is not None:
-                size = f"{status.world_size}/{shown.size}"
-        step = str(progress.step)
-        if progress.total_steps:
-            step += f"/{progress.total_steps}"
-        rate = UNKNOWN
-        if progress.steps_per_second:
-            rate = f"{progress.steps_per_second:.3g}/s"
-        age = format_age(format_time(info.started), now)
-        add_row(table, info.name, size, step, rate, age, shlex.join(info.command))
-    return table
+
+    def size(run: _Observed) -> str:
+        if run.shown is None or run.status is None:
+            return UNKNOWN
+        return f"{run.status.world_size}/{run.shown.size}"
+
+    def rate(run: _Observed) -> str:
+        steps_per_second = run.progress.steps_per_second
+        return f"{steps_per_second:.3g}/s" if steps_per_second else UNKNOWN
+
+    columns: dict[str, Callable[[_Observed], str]] = {
+        "NAME": lambda run: run.info.name,
+        "WORKERS": size,
+        "STEP": lambda run: format_steps(run.progress.step, run.progress.total_steps),
+        "RATE": rate,
+        "AGE": lambda run: format_age(format_time(run.info.started), now),
+        "COMMAND": lambda run: shlex.join(run.info.command),
+    }
+    return table_of(asyncio.run(_observed()), columns)
 
 
 @asynccontextmanager

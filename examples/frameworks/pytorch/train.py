@@ -73,7 +73,7 @@ class Training:
     def __init__(self, device: torch.device) -> None:
         torch.manual_seed(SEED)
         network = nn.Sequential(nn.Linear(64, 256), nn.ReLU(), nn.Linear(256, 10)).to(device)
-        self.model = nn.parallel.DistributedDataParallel(network)
+        self.model = self.distributed(network)
         self.optimizer = torch.optim.SGD(self.model.parameters(), lr=0.05, momentum=0.9)
         self.step = 0
         self.samples = 0  # of all ranks
@@ -81,6 +81,14 @@ class Training:
         images, labels = load_digits()
         self._images = images.to(device)
         self._labels = labels.to(device)
+
+    def distributed(self, network: nn.Module) -> nn.Module:
+        """Return the model as all ranks train it together."""
+        return nn.parallel.DistributedDataParallel(network)
+
+    def place(self) -> str:
+        """Return what the log says about the state. All ranks call it."""
+        return f"step {self.step}"
 
     def restore(self, folder: str) -> None:
         """Continue from a checkpoint."""
@@ -114,20 +122,20 @@ class Training:
         self.optimizer.zero_grad()
         (loss * size / BATCH).backward()
         self.optimizer.step()
-        sums = torch.tensor([float(loss), len(mine)], device=self._device)
+        sums = torch.tensor([float(loss.detach()), len(mine)], device=self._device)
         dist.all_reduce(sums)
         self.step += 1
         self.samples += int(sums[1])
         return float(sums[0]) / BATCH, len(mine)
 
     def accuracy(self) -> float:
-        """Return the share of the test images that are recognized."""
+        """Return the share of the test images that are recognized. All ranks call it."""
         with torch.no_grad():
-            guessed = self.model.module(self._images[TRAINED:]).argmax(dim=1)
+            guessed = self.model(self._images[TRAINED:]).argmax(dim=1)
         return float((guessed == self._labels[TRAINED:]).float().mean())
 
 
-def main() -> None:
+def main(new_training: type[Training] = Training) -> None:
     """Connect to the other processes, train, and disconnect."""
     gpus = torch.cuda.device_count()
     dist.init_process_group("nccl" if gpus else "gloo")
@@ -135,13 +143,13 @@ def main() -> None:
     if gpus:
         device = torch.device("cuda", int(os.environ["LOCAL_RANK"]))
         torch.cuda.set_device(device)
-    train(device)
+    train(new_training(device))
     # The model must be destroyed before the group, or the process may hang or crash at its end.
     gc.collect()
     dist.destroy_process_group()
 
 
-def train(device: torch.device) -> None:
+def train(training: Training) -> None:
     """Train the remaining steps, or until a stop is requested."""
     world = elasticjob.world()
     first = dist.get_rank() == 0
@@ -149,12 +157,12 @@ def train(device: torch.device) -> None:
     checkpointer = elasticjob.Checkpointer(
         Path(os.environ["CHECKPOINT_DIR"], world.job), any_rank=any_rank
     )
-    training = Training(device)
     total = int(os.environ.get("EPOCHS", "100")) * (TRAINED // BATCH)
     if checkpointer.found:
         training.restore(checkpointer.found)
+    place = training.place()
     if first:
-        print(f"{here} from step {training.step}", flush=True)
+        print(f"{here} from {place}", flush=True)
     try:
         while training.step < total:
             loss, samples = training.train_step()
@@ -169,12 +177,13 @@ def train(device: torch.device) -> None:
                 metrics={"loss": loss},
             )
     except SystemExit:
+        place = training.place()
         if first:
-            print(f"{here} stopped after step {training.step}", flush=True)
+            print(f"{here} stopped after {place}", flush=True)
         return
     checkpointer.finish(training.step, training.save)
+    accuracy = training.accuracy()
     if first:
-        accuracy = training.accuracy()
         metrics = {"accuracy": accuracy, "trained": training.samples}
         elasticjob.report_step(total, total=total, metrics=metrics)
         done = f"{training.step} steps, {training.samples} samples"

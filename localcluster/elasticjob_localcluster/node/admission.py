@@ -12,8 +12,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from elasticjob_api import names
+from elasticjob_api.meta import Json
 
-from elasticjob_localcluster.node.pod_model import Json, Pod
+from elasticjob_localcluster.node.pod_model import Pod
 
 REASON = "ProcessNodeUnsupported"
 TOKEN_VOLUME = "kube-api-access-"  # noqa: S105 - the name that the admission plugin gives, not a password

@@ -7,12 +7,13 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from elasticjob_api import names
+from elasticjob_api.meta import Json
 
 from elasticjob_localcluster.node.admission import has_token, is_in_folder, of_path
 from elasticjob_localcluster.node.container_process import Command
 from elasticjob_localcluster.node.context import NodeContext
 from elasticjob_localcluster.node.environment import MARKER, TERMINATION_LOG, command_line
-from elasticjob_localcluster.node.pod_model import Json, Pod
+from elasticjob_localcluster.node.pod_model import Pod
 from elasticjob_localcluster.node.service_account import KUBECONFIG
 from elasticjob_localcluster.node.volumes import state_folder, volume_folder
 from elasticjob_localcluster.training_library import with_training_library

@@ -6,9 +6,10 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
 
 import msgspec
+from elasticjob_api.meta import Json
 from elasticjob_api.times import format_time
 
-from elasticjob_localcluster.node.pod_model import Json, Pod
+from elasticjob_localcluster.node.pod_model import Pod
 
 _FIRST_BACKOFF_SECONDS = 10.0
 _LONGEST_BACKOFF_SECONDS = 300.0

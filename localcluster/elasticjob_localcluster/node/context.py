@@ -12,6 +12,7 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 import aiohttp
+from elasticjob_api.meta import Json
 from elasticjob_kube.errors import NotFound, Refused
 from elasticjob_kube.resources import CONFIG_MAPS, SECRETS, SERVICES
 from elasticjob_kube.retry import retry
@@ -31,7 +32,7 @@ from elasticjob_localcluster.node.environment import (
 )
 from elasticjob_localcluster.node.events import EventRecorder
 from elasticjob_localcluster.node.memory_limits import MemoryWatcher
-from elasticjob_localcluster.node.pod_model import Json, Pod
+from elasticjob_localcluster.node.pod_model import Pod
 from elasticjob_localcluster.node.service_account import BINDING_PAUSES_SECONDS, ApiServer
 
 

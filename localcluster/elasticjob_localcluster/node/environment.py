@@ -15,10 +15,11 @@ from decimal import ROUND_CEILING, Decimal
 from typing import Literal
 
 from elasticjob_api import names
+from elasticjob_api.meta import Json
 from elasticjob_api.quantity import parse_quantity
 
 from elasticjob_localcluster.node.addresses import HOST_IP
-from elasticjob_localcluster.node.pod_model import Json, Pod
+from elasticjob_localcluster.node.pod_model import Pod
 
 TERMINATION_LOG = "TERMINATION_LOG"
 """The variable that names the file for a container's termination message."""

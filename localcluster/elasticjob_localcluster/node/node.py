@@ -16,6 +16,7 @@ from pathlib import Path
 
 import aiohttp
 import yaml
+from elasticjob_api.meta import Json
 from elasticjob_kube.errors import KubeError
 from elasticjob_kube.informer import Informer
 from elasticjob_kube.resources import PODS
@@ -29,7 +30,7 @@ from elasticjob_localcluster.node.container_reaper import ContainerReaper
 from elasticjob_localcluster.node.context import NodeContext, ServiceLister
 from elasticjob_localcluster.node.events import EventRecorder
 from elasticjob_localcluster.node.memory_limits import MemoryWatcher
-from elasticjob_localcluster.node.pod_model import Json, Pod
+from elasticjob_localcluster.node.pod_model import Pod
 from elasticjob_localcluster.node.pod_workers import PodWorkers
 from elasticjob_localcluster.node.registration import (
     keep_registered,

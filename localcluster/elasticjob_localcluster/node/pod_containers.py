@@ -10,6 +10,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
+from elasticjob_api.meta import Json
 from elasticjob_api.times import format_time
 
 from elasticjob_localcluster.node import probes
@@ -29,7 +30,7 @@ from elasticjob_localcluster.node.container_status import (
 from elasticjob_localcluster.node.context import NodeContext
 from elasticjob_localcluster.node.environment import ConfigError
 from elasticjob_localcluster.node.memory_limits import LimitedProcessTree
-from elasticjob_localcluster.node.pod_model import Json, Pod
+from elasticjob_localcluster.node.pod_model import Pod
 from elasticjob_localcluster.node.resize import Conditions, memory_limit, needs_restart, resize
 from elasticjob_localcluster.node.wakeup import Wakeup
 

@@ -5,12 +5,9 @@ The spec stays JSON because the node must see the fields it does not know, to re
 
 from __future__ import annotations
 
-from typing import Any
-
 import msgspec
 from elasticjob_api import names
-
-Json = dict[str, Any]
+from elasticjob_api.meta import Json
 
 
 class Metadata(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):

@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
 
+from elasticjob_api.meta import Json
 from elasticjob_api.times import format_time
 
 from elasticjob_localcluster.node.addresses import HOST_IP
@@ -22,7 +23,7 @@ from elasticjob_localcluster.node.container_status import (
     initialized,
     should_restart,
 )
-from elasticjob_localcluster.node.pod_model import Json, Pod
+from elasticjob_localcluster.node.pod_model import Pod
 
 Phase = Literal["Pending", "Running", "Succeeded", "Failed"]
 

@@ -11,6 +11,7 @@ import logging
 import shutil
 import time
 
+from elasticjob_api.meta import Json
 from elasticjob_api.times import format_time, parse_time
 from elasticjob_kube.errors import KubeError, NotFound, Refused
 from elasticjob_kube.resources import PODS
@@ -22,7 +23,7 @@ from elasticjob_localcluster.node.container_status import init_restart_policy, i
 from elasticjob_localcluster.node.context import NodeContext
 from elasticjob_localcluster.node.environment import ConfigError
 from elasticjob_localcluster.node.pod_containers import RETRY_SECONDS, PodContainers
-from elasticjob_localcluster.node.pod_model import Json, Pod
+from elasticjob_localcluster.node.pod_model import Pod
 from elasticjob_localcluster.node.pod_status import PodFailure, pod_phase, pod_status
 from elasticjob_localcluster.node.status_writer import PodStatusWriter
 from elasticjob_localcluster.node.volumes import (

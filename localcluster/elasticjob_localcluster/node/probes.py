@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 
 import aiohttp
 import grpc
+from elasticjob_api.meta import Json
 from elasticjob_processes.killing import kill, shell_code
 
 from elasticjob_localcluster.node.container_process import (
@@ -19,7 +20,6 @@ from elasticjob_localcluster.node.container_process import (
     spawn,
 )
 from elasticjob_localcluster.node.container_reaper import ContainerReaper
-from elasticjob_localcluster.node.pod_model import Json
 
 _OUTPUT_BYTES = 1024
 _CHECK = "/grpc.health.v1.Health/Check"

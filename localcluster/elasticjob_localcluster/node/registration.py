@@ -11,13 +11,13 @@ import time
 from collections.abc import Mapping, Sequence
 
 import psutil
+from elasticjob_api.meta import Json
 from elasticjob_api.times import format_micro_time, format_time
 from elasticjob_kube.errors import AlreadyExists, KubeError, NotFound
 from elasticjob_kube.resources import LEASES, NODES
 from elasticjob_kube.session import Kube
 
 from elasticjob_localcluster.node.addresses import HOST_IP
-from elasticjob_localcluster.node.pod_model import Json
 from elasticjob_localcluster.node.streaming import FEATURE
 
 log = logging.getLogger(__name__)

@@ -6,10 +6,11 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from decimal import Decimal
 
+from elasticjob_api.meta import Json
 from elasticjob_api.quantity import parse_quantity
 
 from elasticjob_localcluster.node.container_status import ContainerStatus, Running
-from elasticjob_localcluster.node.pod_model import Json, Pod
+from elasticjob_localcluster.node.pod_model import Pod
 
 Conditions = dict[str, tuple[str, str]]
 

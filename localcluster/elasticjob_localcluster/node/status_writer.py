@@ -8,11 +8,12 @@ import math
 import time
 from collections.abc import Callable
 
+from elasticjob_api.meta import Json
 from elasticjob_kube.errors import KubeError, NotFound
 from elasticjob_kube.resources import PODS
 from elasticjob_kube.session import Kube
 
-from elasticjob_localcluster.node.pod_model import Json, Pod
+from elasticjob_localcluster.node.pod_model import Pod
 
 log = logging.getLogger(__name__)
 _RETRY = 1.0

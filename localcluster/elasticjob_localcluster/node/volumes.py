@@ -12,9 +12,11 @@ import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+from elasticjob_api.meta import Json
+
 from elasticjob_localcluster.node.context import NodeContext
 from elasticjob_localcluster.node.environment import ConfigError
-from elasticjob_localcluster.node.pod_model import Json, Pod
+from elasticjob_localcluster.node.pod_model import Pod
 
 _MEMORY = "/dev/shm"  # noqa: S108 (only this user can read what is created in it)
 _MUST_BE: dict[str, tuple[str, Callable[[Path], bool]]] = {

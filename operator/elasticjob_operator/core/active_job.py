@@ -11,10 +11,9 @@ from elasticjob_api.elasticjob import ElasticJobStatus
 from msgspec.structs import replace
 
 from elasticjob_operator.core import job_status
+from elasticjob_operator.core.conditions import health_events
 from elasticjob_operator.core.deadlines import check_deadlines
 from elasticjob_operator.core.end_pods import delete_outdated
-from elasticjob_operator.core.health_conditions import health_events
-from elasticjob_operator.core.job_end import end_job
 from elasticjob_operator.core.manifests.placement import AvoidedNodes, avoiding
 from elasticjob_operator.core.members.completion import has_succeeded, why_it_cannot_succeed
 from elasticjob_operator.core.members.failure_history import unfit_nodes
@@ -39,29 +38,63 @@ from elasticjob_operator.core.model.observed import Defaults, Observed
 from elasticjob_operator.core.quota.flavors import with_flavors
 from elasticjob_operator.core.quota.waiting import seconds_until_replaced, why_plan_waits
 from elasticjob_operator.core.quota.workloads import workloads_while_active
+from elasticjob_operator.core.retry import end_job
 from elasticjob_operator.core.scaling.execution import ScalingResult
-from elasticjob_operator.core.scaling.plan_queue import advance_scaling
+from elasticjob_operator.core.scaling.plan_queue import advance_scaling, members_at_rest
 from elasticjob_operator.core.status_writes import decision_with_status
-from elasticjob_operator.core.waiting_pods import why_they_wait
-from elasticjob_operator.core.waiting_roles import waiting_roles
+from elasticjob_operator.core.waiting import waiting_roles, why_they_wait
 
 
-def reconcile_active_job(
-    observed: Observed, now: float, defaults: Defaults, *, may_begin_plan: bool = True
-) -> Decision:
+def reconcile_active_job(observed: Observed, now: float, defaults: Defaults) -> Decision:
     """Advance the running ScalePlan, or begin one; then compare members and master with their pods.
 
-    Finish the job if it has succeeded or failed. A job that ends now begins no plan.
+    Finish the job if it has succeeded or failed. Whether it has is decided by the members that it
+    has without a plan that begins: a job that ends now begins no plan.
     """
     job = observed.job
     status = replace(job_status.without_suspension(job, job.status, now), retry_time=None)
-    scaling = advance_scaling(
-        observed,
-        status,
-        now,
-        why_waits=partial(why_plan_waits, observed, status, defaults),
-        may_begin=may_begin_plan,
-    )
+    why_waits = partial(why_plan_waits, observed, status, defaults)
+    scaling = advance_scaling(observed, status, now, why_waits=why_waits)
+    outcome = _compare(observed, scaling, now, defaults)
+    before_plan = outcome
+    if scaling.first:
+        before_plan = _compare(observed, members_at_rest(status), now, defaults)
+    return _succeed(before_plan) or _fail(before_plan) or _advance(outcome)
+
+
+@dataclass(frozen=True)
+class _Outcome:
+    """The comparison of the members that scaling wants, and of the master, with their pods.
+
+    Attributes:
+        observed: what was compared.
+        now: seconds since the epoch.
+        defaults: images for jobs that name none.
+        scaling: which members the job has now.
+        waiting: the roles that get no pods yet, each with the roles that it waits for.
+        members: what is to be done about members.
+        master: what is to be done about the master.
+        status: the job's status after both, with the counts of pods.
+        failure: why the job fails; None if it does not.
+        next_deadline: the seconds until a deadline of the job; None if it has none.
+    """
+
+    observed: Observed
+    now: float
+    defaults: Defaults
+    scaling: ScalingResult
+    waiting: dict[str, list[str]]
+    members: ReconcileResult
+    master: ReconcileResult
+    status: ElasticJobStatus
+    failure: JobFailure | None
+    next_deadline: float | None
+
+
+def _compare(
+    observed: Observed, scaling: ScalingResult, now: float, defaults: Defaults
+) -> _Outcome:
+    job = observed.job
     waiting = waiting_roles(observed, scaling.status)
     members = reconcile_members(
         observed,
@@ -75,51 +108,74 @@ def reconcile_active_job(
         defaults=defaults,
         now=now,
     )
-    succeeded = has_succeeded(job, members.status, scaling.counted)
     master = reconcile_master(observed, members.status, defaults=defaults, now=now)
     status = job_status.with_counts(observed, master.status)
     missed_deadline, next_deadline = check_deadlines(observed, status, now)
     failure = members.failure or master.failure or missed_deadline
     if not failure and (why := why_it_cannot_succeed(job, status, scaling.counted)):
         failure = JobFailure(why)
-    if (succeeded or failure) and scaling.first:
-        return reconcile_active_job(observed, now, defaults, may_begin_plan=False)
-    if succeeded:
-        return end_job(observed, job_status.with_counts(observed, members.status), None, now)
-    if failure:
-        return end_job(observed, status, failure, now)
-    why_pods_wait = why_they_wait(observed, status)
-    status = job_status.with_phase(
-        observed, status, now, waiting=waiting, why_pods_wait=why_pods_wait
+    return _Outcome(
+        observed, now, defaults, scaling, waiting, members, master, status, failure, next_deadline
     )
 
-    infrastructure = _infrastructure(observed, members, master)
+
+def _succeed(outcome: _Outcome) -> Decision | None:
+    observed = outcome.observed
+    status = outcome.members.status
+    if not has_succeeded(observed.job, status, outcome.scaling.counted):
+        return None
+    return end_job(observed, job_status.with_counts(observed, status), None, outcome.now)
+
+
+def _fail(outcome: _Outcome) -> Decision | None:
+    if not outcome.failure:
+        return None
+    return end_job(outcome.observed, outcome.status, outcome.failure, outcome.now)
+
+
+def _advance(outcome: _Outcome) -> Decision:
+    """Write what scaling has decided, then the status, then change the pods.
+
+    A plan must be able to end although pods cannot be created. So its writes come before all
+    actions on pods, except that those about a plan that begins can wait for its pods.
+    """
+    observed = outcome.observed
+    scaling = outcome.scaling
+    now = outcome.now
+    status = job_status.with_phase(
+        observed,
+        outcome.status,
+        now,
+        waiting=outcome.waiting,
+        why_pods_wait=why_they_wait(observed, outcome.status),
+    )
+    infrastructure = _infrastructure(observed, outcome.members, outcome.master)
     plan_writes = [action for action in scaling.actions if _is_plan_write(action)]
-    others = [action for action in scaling.actions if not _is_plan_write(action)]
     prerequisites = [*scaling.first]
     if infrastructure.before_pods:
         prerequisites += _before_infrastructure(observed, scaling, plan_writes, status.message)
         prerequisites += infrastructure.before_pods
         plan_writes = []
-    pods = _pod_actions(observed, scaling, members, master, infrastructure.before_members, now)
-    # A plan must be able to end although pods cannot be created: so its writes come before all pod
-    # actions. What is to be written about a plan that begins can wait for its pods.
-    actions: list[Action] = [*pods, *plan_writes] if scaling.first else [*plan_writes, *pods]
-    actions += [*others, *master.events, *members.events]
-    actions += workloads_while_active(observed, status, scaling, now, defaults)
-    actions += infrastructure.after_pods
+    pods = _pod_actions(outcome, infrastructure.before_members)
     return decision_with_status(
         observed,
         status,
-        actions,
+        [
+            *([*pods, *plan_writes] if scaling.first else [*plan_writes, *pods]),
+            *(action for action in scaling.actions if not _is_plan_write(action)),
+            *outcome.master.events,
+            *outcome.members.events,
+            *workloads_while_active(observed, status, scaling, now, outcome.defaults),
+            *infrastructure.after_pods,
+        ],
         now,
         prerequisites=prerequisites,
-        events=_phase_events(job.status, status),
+        events=_phase_events(observed.job.status, status),
         requeue_after=shortest_wait(
             scaling.requeue_after,
-            members.requeue_after,
-            master.requeue_after,
-            next_deadline,
+            outcome.members.requeue_after,
+            outcome.master.requeue_after,
+            outcome.next_deadline,
             seconds_until_replaced(observed, now),
         ),
     )
@@ -170,24 +226,25 @@ def _before_infrastructure(
     return [*patches.job_status(job, status), *plan_writes]
 
 
-def _pod_actions(
-    observed: Observed,
-    scaling: ScalingResult,
-    members: ReconcileResult,
-    master: ReconcileResult,
-    before_members: Sequence[Action],
-    now: float,
-) -> list[Action]:
+def _pod_actions(outcome: _Outcome, before_members: Sequence[Action]) -> list[Action]:
     """Return the deletions of pods, then the creations, then the names to look up."""
-    actions: list[Action] = [*delete_outdated(observed, now), *master.deletes, *members.deletes]
-    actions += [DeletePod(pod.name, pod.metadata.uid) for pod in excess(observed)]
+    observed = outcome.observed
+    members = outcome.members
+    master = outcome.master
+    actions: list[Action] = [
+        *delete_outdated(observed, outcome.now),
+        *master.deletes,
+        *members.deletes,
+        *(DeletePod(pod.name, pod.metadata.uid) for pod in excess(observed)),
+    ]
     # If many jobs are new, every master is created before the members of any job.
     actions += _flavored(observed, master.creates)
     actions += before_members
     unfit = unfit_nodes(members.status)
-    actions += _flavored(observed, [_placed(create, scaling, unfit) for create in members.creates])
+    creates = [_placed(create, outcome.scaling, unfit) for create in members.creates]
+    actions += _flavored(observed, creates)
     if confirm := (*master.confirm, *members.confirm):
-        actions.append(ConfirmGone(confirm, now))
+        actions.append(ConfirmGone(confirm, outcome.now))
     return actions
 
 

@@ -21,7 +21,8 @@ from elasticjob_operator.core.members.reconcile import keep_only_members, pods_b
 from elasticjob_operator.core.members.reconcile_result import ReconcileResult
 from elasticjob_operator.core.members.terminations import is_done
 from elasticjob_operator.core.model.actions import DeletePod
-from elasticjob_operator.core.model.observed import Observed, Pod
+from elasticjob_operator.core.model.observed import Observed
+from elasticjob_operator.core.model.pod import Pod
 from elasticjob_operator.core.scaling.deleted_plan import sizes_to_return_to
 from elasticjob_operator.core.scaling.member_selection import with_size
 from elasticjob_operator.core.scaling.plan_manifests import is_return_plan

@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import msgspec
 from elasticjob_api.elasticjob import ElasticJob
 from elasticjob_api.job_status import ENDED
+from elasticjob_api.meta import Json
 from elasticjob_api.pod_identity import member_of_name
 
 from elasticjob_operator.core.members.failure_history import failure_of
 from elasticjob_operator.core.members.failure_policy import last_words
 from elasticjob_operator.core.model.identity import controlling_job, restored
-from elasticjob_operator.core.model.observed import Pod
+from elasticjob_operator.core.model.pod import Pod
 
-Json = dict[str, Any]
 _MAX_MESSAGE = 1024
 _DELETED = "Deleted"
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import re
-from typing import Any
 
 from elasticjob_api import names
 from elasticjob_api.indices import parse_indices
+from elasticjob_api.meta import Json
 from elasticjob_kube.connection import KEEP_ALIVE_SECONDS
 from elasticjob_kube.errors import KubeError
 from elasticjob_kube.resources import (
@@ -31,7 +31,6 @@ from tests.support.chaos.cluster import NAMESPACE, OPERATORS, ChaosCluster
 from tests.support.chaos.jobs import Job, SentRequest
 from tests.support.wait import until
 
-Json = dict[str, Any]
 ALL_KINDS = (
     *(ELASTIC_JOBS, SCALE_PLANS, SCALE_INS, SCALE_OUTS, PODS, SERVICES, SECRETS),
     *(CONFIG_MAPS, ROLES, ROLE_BINDINGS, SERVICE_ACCOUNTS, NETWORK_POLICIES),

@@ -8,9 +8,9 @@ import time
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 from elasticjob_api import names
+from elasticjob_api.meta import Json
 from elasticjob_api.scaleplan import FINISHED
 from elasticjob_kube.errors import AlreadyExists, KubeError, NotFound, TryLater
 from elasticjob_kube.resources import (
@@ -26,7 +26,6 @@ from elasticjob_kube.session import Kube
 from tests.support.chaos.cluster import NAMESPACE, REPOSITORY, ChaosCluster
 from tests.support.chaos.schedule import MOST_WORKERS, JobDraw, Request
 
-Json = dict[str, Any]
 STEP_SECONDS = 0.08
 REQUEST_KINDS = (SCALE_INS, SCALE_OUTS, SCALE_PLANS)
 LOST_SECONDS = 5
@@ -47,7 +46,7 @@ class Job:
 
     Attributes:
         draw: its draw from the seed.
-        folder: of its log; its volume, which may be full, is a link in it.
+        folder: the folder of its log; its volume, which may be full, is a link in it.
         sent: its requests, by kind of object and name.
         suspended: the times when it was suspended and when it was resumed.
     """

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from elasticjob_api import names
+from elasticjob_api.meta import Json
 from elasticjob_kube.errors import NotFound, Refused
 from elasticjob_kube.resources import (
     CONFIG_MAPS,
@@ -34,7 +35,6 @@ from tests.support.chaos.single_copies import SingleCopies
 from tests.support.service_accounts import kubeconfig_of
 
 T = TypeVar("T")
-Json = dict[str, Any]
 _OF_THE_MASTER = {
     "service": SERVICES,
     "secret": SECRETS,

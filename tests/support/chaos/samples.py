@@ -11,10 +11,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from elasticjob_api.meta import Json
+
 from tests.support.chaos import independent_training, synchronous_training
 from tests.support.chaos.training import END
 
-Json = dict[str, Any]
 _SHOWN = 8
 
 

@@ -15,17 +15,16 @@ import json
 import sys
 import time
 from pathlib import Path
-from typing import Any
 
 import elasticjob
 import numpy  # noqa: F401 (an installed package, which processes in standby import)
 from elasticjob.checkpoint_storage import Folder
+from elasticjob_api.meta import Json
 
 from tests.support.chaos.training import Agreement, Log, WorldEnded, end_of_world
 
 SHARD_SIZE = 4
 SAVED_EVERY = 20
-Json = dict[str, Any]
 
 
 def newest(volume: Path) -> Json:

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import subprocess
-from typing import Any
 
 import yaml
+from elasticjob_api.meta import Json
 
 from tests.support.command_line import ELASTICJOB
 from tests.support.e2e.sandbox import Sandbox
 
-Json = dict[str, Any]
 _SOMETHING_IS_LOST = 3
 
 

@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 from elasticjob_api import names
+from elasticjob_api.meta import Json
 
 from tests.support.e2e.sandbox import Sandbox
 from tests.support.wait import wait_until
 
-Json = dict[str, Any]
 SECONDS = 60.0
 
 

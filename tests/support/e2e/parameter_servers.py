@@ -7,8 +7,8 @@ from pathlib import Path
 
 import yaml
 from elasticjob_api.elasticjob import Progress
-from elasticjob_cli.demo.observer import JobObserver
-from elasticjob_kube.session import Json
+from elasticjob_api.meta import Json
+from elasticjob_cli.dev.observer import JobObserver
 
 from tests.support.e2e.sandbox import EXAMPLES
 

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 import yaml
-from elasticjob_kube.session import Json
+from elasticjob_api.meta import Json
 
 from tests.support.e2e.sandbox import EXAMPLES
 from tests.support.framework_python import installed_by

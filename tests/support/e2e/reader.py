@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Any
 
+from elasticjob_api.meta import Json
 from elasticjob_kube.resources import (
     CONFIG_MAPS,
     ELASTIC_JOBS,
@@ -21,7 +21,6 @@ from elasticjob_kube.resources import (
 from kubernetes import client, config
 from kubernetes.client.rest import RESTClientObject
 
-Json = dict[str, Any]
 _CORE_EVENTS = Resource("", "v1", "events", "Event")
 _KINDS = {
     **{

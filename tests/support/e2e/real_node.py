@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from elasticjob_api import names
+from elasticjob_api.meta import Json
 
 from tests.support.e2e import images
 from tests.support.e2e.kubectl_user import KubectlUser
@@ -17,7 +18,6 @@ from tests.support.e2e.sandbox import Sandbox
 from tests.support.e2e.scaling_jobs import of_workers
 from tests.support.wait import wait_until
 
-Json = dict[str, Any]
 COUNTING = Path(__file__).with_name("counting_training.py")
 _PLAIN_RESOURCES = {"cpu": "200m", "memory": "128Mi"}
 RESOURCES = {"requests": {"cpu": "20m", "memory": "128Mi"}, "limits": {"memory": "256Mi"}}

@@ -8,10 +8,10 @@ from pathlib import Path
 from typing import Any
 
 from elasticjob_api import names
+from elasticjob_api.meta import Json
 
 from tests.support.e2e import images
 
-Json = dict[str, Any]
 TRAINER = Path(__file__).with_name("checkpointing_training.py")
 RESOURCES = {"requests": {"cpu": "10m", "memory": "64Mi"}, "limits": {"memory": "512Mi"}}
 

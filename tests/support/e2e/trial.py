@@ -15,10 +15,10 @@ from itertools import pairwise
 import psutil
 from elasticjob_api import names
 from elasticjob_api.v1 import job_pb2
-from elasticjob_cli.demo.observer import JobObserver
+from elasticjob_cli.dev.observer import JobObserver
+from elasticjob_client.answers import open_master
 from elasticjob_client.cluster import Cluster
 from elasticjob_client.jobs import get_job
-from elasticjob_client.master_queries import open_master
 
 from tests.support.e2e.sandbox import Sandbox
 from tests.support.wait import until

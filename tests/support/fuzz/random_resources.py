@@ -9,9 +9,9 @@ import re
 from dataclasses import dataclass
 from typing import Any
 
+from elasticjob_api.meta import Json
 from elasticjob_kube.resources import ELASTIC_JOBS, SCALE_INS, SCALE_OUTS, SCALE_PLANS, Resource
 
-Json = dict[str, Any]
 _HOLE = "@deep "
 _DEEP = re.compile(rf'"{_HOLE}(\d+)([{{\[])"')
 _TEXTS = (
@@ -78,7 +78,7 @@ class RandomResources:
 
     Attributes:
         rng: the source of all choices.
-        schemas: of whole objects, by resource.
+        schemas: the schemas of whole objects, by resource.
         jobs: the jobs' names, which requests use.
     """
 

@@ -14,17 +14,17 @@ import pytest
 from elasticjob_api.health import Health
 from elasticjob_api.meta import ObjectMeta
 from elasticjob_api.scaleplan import PlanPhase, ScalePlan, ScalePlanSpec, ScalePlanStatus
+from elasticjob_api.step_report import StepReport
 from elasticjob_master import scaling_control
 from elasticjob_master.controller import Controller
 from elasticjob_master.core.autoscale.decision import ScalingDecision
 from elasticjob_master.core.autoscale.job_scaling import EndedPlan
-from elasticjob_master.core.progress import Report
 from elasticjob_master.core.rendezvous.advance import advance
-from elasticjob_master.core.rendezvous.events import (
+from elasticjob_master.core.rendezvous.events import StateRestored
+from elasticjob_master.core.rendezvous.member_events import (
     MemberDisconnected,
     MemberLeaving,
     ProcessExited,
-    StateRestored,
 )
 from elasticjob_master.core.rendezvous.members import Identity, Member
 from elasticjob_master.core.rendezvous.rules import RoleSize
@@ -41,8 +41,8 @@ class StragglingJob:
     """The job. A step takes as long as its slowest member needs.
 
     Attributes:
-        replaced: for each decision its time, the member to replace, and the reason.
-        next_node: on which node the next replacement runs; empty: it cannot be had.
+        replaced: the time, the member to replace and the reason of each decision.
+        next_node: the node of the next replacement; empty if no replacement can be had.
     """
 
     def __init__(
@@ -135,7 +135,7 @@ class StragglingJob:
         for member, each in zip(world, own, strict=True):
             member.last_heard_at = float(self.second)
             round_ = self.controller.rendezvous.round
-            report = Report(
+            report = StepReport(
                 round_,
                 self.step,
                 samples=steps,

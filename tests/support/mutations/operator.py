@@ -157,7 +157,7 @@ MUTATIONS = (
     Mutation(
         "a job that ends begins a plan",
         "operator/elasticjob_operator/core/active_job.py",
-        "    if (succeeded or failure) and scaling.first:\n",
+        "    if scaling.first:\n",
         "    if False:\n",
     ),
 )

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from elasticjob_api import names
+from elasticjob_api.meta import Json
 from elasticjob_kube.resources import VOLUME_CLAIMS
 
 from tests.support.simulator.raw_objects import (
@@ -15,8 +16,6 @@ from tests.support.simulator.raw_objects import (
     pod_role,
 )
 from tests.support.simulator.recorded_history import RecordedHistory
-
-Json = dict[str, Any]
 
 
 class ClaimInvariants:

@@ -15,6 +15,7 @@ import msgspec
 from elasticjob_api import names
 from elasticjob_api.elasticjob import MAX_RESTART_DELAY_SECONDS, ElasticJob
 from elasticjob_api.indices import parse_indices
+from elasticjob_api.meta import Json
 from elasticjob_api.times import parse_time
 from elasticjob_kube.informer import Informer
 from elasticjob_kube.resources import (
@@ -29,9 +30,10 @@ from elasticjob_kube.resources import (
 from elasticjob_operator.cluster_watches import QuotaWatch
 from elasticjob_operator.core.decide import decide
 from elasticjob_operator.core.members.backoff import seconds_left
-from elasticjob_operator.core.model.observed import Defaults, Pod
-from elasticjob_operator.core.scaling.disruption import Node
-from elasticjob_operator.core.sharding import Scope
+from elasticjob_operator.core.model.nodes import Node
+from elasticjob_operator.core.model.observed import Defaults
+from elasticjob_operator.core.model.pod import Pod
+from elasticjob_operator.core.partitioning import Scope
 from elasticjob_operator.decision_costs import DecisionCosts
 from elasticjob_operator.errors import StaleState
 from elasticjob_operator.events import Events
@@ -44,7 +46,6 @@ from elasticjob_operator.workload_executor import WorkloadExecutor
 
 from tests.support.simulator.fake_kube import Crash, FakeKube, copied
 
-Json = dict[str, Any]
 NAMESPACE = "ns"
 JOB = "job"
 CUSTOM = (ELASTIC_JOBS, SCALE_PLANS, SCALE_INS, SCALE_OUTS)
@@ -279,8 +280,8 @@ class Cluster:
                 "PartiallySucceeded",
                 "Cancelled",
             ), plan
-        for scaler in (*self.kube.all(SCALE_INS), *self.kube.all(SCALE_OUTS)):
-            assert scaler["status"]["phase"] in ("ScaleSucceeded", "ScaleFailed"), scaler
+        for request in (*self.kube.all(SCALE_INS), *self.kube.all(SCALE_OUTS)):
+            assert request["status"]["phase"] in ("ScaleSucceeded", "ScaleFailed"), request
         assert job.status.current_plan is None
 
 

@@ -9,6 +9,7 @@ from typing import Any
 
 import msgspec
 from elasticjob_api import names
+from elasticjob_api.meta import Json
 from elasticjob_api.times import format_time
 from elasticjob_kube.resources import (
     ELASTIC_JOBS,
@@ -33,7 +34,6 @@ from tests.support.simulator.raw_objects import (
 )
 from tests.support.simulator.script_runs import ScriptRuns
 
-Json = dict[str, Any]
 OWNERS = (ELASTIC_JOBS, SCALE_PLANS, SCALE_INS, SCALE_OUTS)
 RESIZE_RESULTS = ("InForce", "InForce", "InForce", "Deferred", "Infeasible", "Error", "Ignored")
 POD_ENDS: tuple[tuple[str, int, str], ...] = (

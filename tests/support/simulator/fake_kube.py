@@ -12,11 +12,10 @@ from typing import Any
 
 import msgspec
 from elasticjob_api import names
+from elasticjob_api.meta import Json
 from elasticjob_api.times import format_time
 from elasticjob_kube.errors import AlreadyExists, Conflict, NotFound, TryLater
 from elasticjob_kube.resources import EVENTS, PODS, Resource
-
-Json = dict[str, Any]
 
 
 class Crash(BaseException):

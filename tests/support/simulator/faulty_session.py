@@ -19,13 +19,12 @@ from functools import partial
 from typing import Any, Protocol
 
 import msgspec
+from elasticjob_api.meta import Json
 from elasticjob_kube.errors import Conflict, Expired, KubeError, NotFound, Refused, TryLater
 from elasticjob_kube.resources import CONFIG_MAPS, EVENTS, PODS, Resource
 from elasticjob_kube.session import WatchEvent
 
 from tests.support.simulator.fake_kube import FakeKube, is_selected
-
-Json = dict[str, Any]
 
 
 @dataclass

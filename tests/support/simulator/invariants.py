@@ -10,6 +10,7 @@ from typing import Any
 
 import msgspec
 from elasticjob_api import names
+from elasticjob_api.meta import Json
 from elasticjob_kube.resources import (
     CONFIG_MAPS,
     ELASTIC_JOBS,
@@ -31,8 +32,6 @@ from tests.support.simulator.raw_objects import controller, is_terminating, owne
 from tests.support.simulator.recorded_history import RecordedHistory
 from tests.support.simulator.script_invariants import ScriptInvariants
 from tests.support.simulator.start_invariants import StartInvariants
-
-Json = dict[str, Any]
 
 
 class Invariants:
@@ -71,8 +70,8 @@ class Invariants:
             self.scripts.check_plan(before, after, actor)
             self.nodes.check_plan(before, after, actor)
         elif resource in (SCALE_INS, SCALE_OUTS):
-            self.plans.check_scaler(before, after, actor)
-            self.scripts.check_scaler(before, after, actor)
+            self.plans.check_request(before, after, actor)
+            self.scripts.check_request(before, after, actor)
         elif resource is VOLUME_CLAIMS:
             self.claims.check(before, after, actor)
         elif resource is NODES:

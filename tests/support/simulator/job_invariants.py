@@ -6,6 +6,7 @@ import math
 from typing import Any
 
 from elasticjob_api import names
+from elasticjob_api.meta import Json
 from elasticjob_api.times import parse_time
 from elasticjob_kube.resources import PODS, SCALE_PLANS
 
@@ -23,7 +24,6 @@ from tests.support.simulator.raw_objects import (
 )
 from tests.support.simulator.recorded_history import MAX_REPORT_DELAY_SECONDS, RecordedHistory
 
-Json = dict[str, Any]
 COUNTERS = ("restarts", "uncountedRestarts", "highestIndex", "incarnations")
 
 

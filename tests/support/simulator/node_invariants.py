@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from elasticjob_api.meta import Json
 from elasticjob_kube.resources import PODS, SCALE_PLANS
 
 from tests.support.simulator.raw_objects import (
@@ -14,8 +15,6 @@ from tests.support.simulator.raw_objects import (
     pod_role,
 )
 from tests.support.simulator.recorded_history import MAX_STALE_SECONDS, RecordedHistory
-
-Json = dict[str, Any]
 
 
 class NodeInvariants:

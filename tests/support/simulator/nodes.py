@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from elasticjob_api import names
+from elasticjob_api.meta import Json
 from elasticjob_kube.errors import Refused
 from elasticjob_kube.resources import PODS, SCALE_INS, SCALE_OUTS, SCALE_PLANS, Resource
 from elasticjob_operator.core.decide import decide
@@ -20,7 +21,6 @@ from elasticjob_operator.work_queue import Retry
 from tests.support.simulator.cluster import DEFAULTS, JOB, NAMESPACE, Cluster, Operator
 from tests.support.simulator.fake_kube import Crash
 
-Json = dict[str, Any]
 Resizes = Literal["InPlace", "Infeasible", "Deferred", "Error", "Silent"]
 FINISHED = ("Succeeded", "PartiallySucceeded", "Failed", "Superseded", "Cancelled")
 
@@ -63,9 +63,9 @@ class Nodes:
             f"no end: {[(p['metadata']['name'], p.get('status')) for p in self.plans()]}"
         )
 
-    async def until(self, holds: Callable[[], bool], *, turns: int = 100) -> None:
+    async def until(self, holds: Callable[[], bool]) -> None:
         """Let operator, kubelets and agents work until a condition holds."""
-        for _ in range(turns):
+        for _ in range(100):
             if holds():
                 return
             await self.run_operator()

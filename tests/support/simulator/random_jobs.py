@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import random
-from typing import Any
+
+from elasticjob_api.meta import Json
 
 from tests.support.simulator.cluster import job_body
 
-Json = dict[str, Any]
 NODE_PROBLEM = "Sick"
 """The type of the condition that nodes get, and that some jobs name."""
 _ROLES: tuple[tuple[str, tuple[str, ...]], ...] = (

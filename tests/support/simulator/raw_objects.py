@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from elasticjob_api import names
+from elasticjob_api.meta import Json
 
-Json = dict[str, Any]
 MOST_RETAINED = 2
 """The most replaced failed pods that a history retains: few, so that histories reach the bound."""
 FINISHED_JOB_PHASES = ("Succeeded", "Failed")
 FINISHED_PLAN_PHASES = ("Succeeded", "PartiallySucceeded", "Failed", "Superseded", "Cancelled")
-FINISHED_SCALER_PHASES = ("ScaleSucceeded", "ScaleFailed")
+FINISHED_REQUEST_PHASES = ("ScaleSucceeded", "ScaleFailed")
 
 
 def parsed(text: str) -> frozenset[int]:

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable
-from typing import Any
 
+from elasticjob_api.meta import Json
 from elasticjob_kube.resources import ELASTIC_JOBS, SCALE_PLANS, Resource
 
 from tests.support.simulator.raw_objects import belongs_to_other_job
 
-Json = dict[str, Any]
 MAX_STALE_SECONDS = 120.0
 """The longest time for which the operator may act on an outdated state.
 

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
+from elasticjob_api.meta import Json
 from elasticjob_kube.resources import SCALE_PLANS
 
 from tests.support.simulator.raw_objects import requested_by
 from tests.support.simulator.recorded_history import MAX_STALE_SECONDS, RecordedHistory
-
-Json = dict[str, Any]
 
 
 class ScriptInvariants:
@@ -58,7 +57,7 @@ class ScriptInvariants:
             begun = "executionTime" in new or new.get("drainingPods") or new.get("removedPods")
             assert not begun, f"members of {name} leave before its script has succeeded: {new}"
 
-    def check_scaler(self, before: Json | None, after: Json | None, actor: Any) -> None:
+    def check_request(self, before: Json | None, after: Json | None, actor: Any) -> None:
         """Check that a request succeeds only if its script did.
 
         If the script failed, the request's message must say so.

@@ -9,6 +9,7 @@ from typing import Any
 
 import msgspec
 from elasticjob_api import names
+from elasticjob_api.meta import Json
 from elasticjob_api.times import parse_time
 from elasticjob_kube.resources import ELASTIC_JOBS, PODS, SCALE_PLANS
 
@@ -16,7 +17,6 @@ from tests.support.simulator.cluster import JOB
 from tests.support.simulator.fake_kube import FakeKube
 from tests.support.simulator.raw_objects import is_live, is_ready, pod_role, requested_by
 
-Json = dict[str, Any]
 _AGAIN_SECONDS = 5.0
 
 

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any
-
+from elasticjob_api.meta import Json
 from elasticjob_kube.resources import PODS
 
 from tests.support.simulator.raw_objects import controller, is_ready, parsed, pod_role
 from tests.support.simulator.recorded_history import RecordedHistory
-
-Json = dict[str, Any]
 
 
 class StartInvariants:

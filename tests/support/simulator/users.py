@@ -8,6 +8,7 @@ from collections.abc import Callable
 from typing import Any
 
 from elasticjob_api import names
+from elasticjob_api.meta import Json
 from elasticjob_kube.resources import (
     CONFIG_MAPS,
     ELASTIC_JOBS,
@@ -31,8 +32,6 @@ from tests.support.simulator.raw_objects import (
     pod_index,
     pod_role,
 )
-
-Json = dict[str, Any]
 
 
 class Users:

@@ -5,12 +5,12 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
+from elasticjob_api.meta import Json
 from elasticjob_kube.resources import ELASTIC_JOBS, EVENTS, Resource
 
 from tests.support.simulator.cluster import JOB, Cluster
 from tests.support.simulator.fake_kube import copied
 
-Json = dict[str, Any]
 MOST = 6
 """The most members of a role."""
 

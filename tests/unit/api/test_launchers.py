@@ -5,10 +5,8 @@ from __future__ import annotations
 import shlex
 
 import pytest
-from elasticjob_api.frameworks import launchers
+from elasticjob_api.frameworks import launchers, torchrun
 from elasticjob_api.frameworks.launchers import ACCELERATE, DEEPSPEED, FABRIC, Launcher
-
-from tests.support.torchrun_commands import COMMANDS
 
 LAUNCHERS = (
     "torchrun train.py",
@@ -48,6 +46,30 @@ def test_other_commands_are_not_recognised_as_launchers(command: str) -> None:
 REMEDIES = {"nnodes": "replicas", "nproc-per-node": "slots", "max-restarts": "limit"}
 
 
+COMMANDS = [
+    ("torchrun --standalone train.py", "--standalone"),
+    ("torchrun --standalone $SCRIPT", "--standalone"),
+    ("torchrun --nnodes 2 train.py", "--nnodes"),
+    ("torchrun --nproc-per-node=gpu train.py", "--nproc-per-node=gpu"),
+    ("torchrun --max_restarts=3 --log_dir d train.py", "--max_restarts=3"),
+    ("torchrun --nnodes=1:4 --max-restarts 3 train.py", "--nnodes=1:4 --max-restarts"),
+    ("python -m torch.distributed.run --rdzv_backend=c10d train.py", "--rdzv_backend=c10d"),
+    ("sh -c 'cd /x && torchrun --max_restarts=3 train.py; echo'", "--max_restarts=3"),
+    ("bash -c 'exec torchrun --log_dir d \\\n \"--nnodes=2\" t.py'", "--nnodes=2"),
+    ("torchrun --log_dir d train.py", ""),
+    ("torchrun train.py --nnodes 2", ""),
+    ("torchrun -m trainer --master_port 1", ""),
+    ("torchrun --no_python ./train --nnodes=2", ""),
+    ("python train.py --standalone", ""),
+    ("torchrun --nnodes=$(PET_NNODES) --nproc_per_node $(SLOTS) train.py", ""),
+    ("sh -c 'torchrun --nnodes=$PET_NNODES train.py'", ""),
+    ("sh -c 'torchrun --log_dir d train.py; ./x --nnodes=2'", ""),
+    ("sh -c 'torchrun --standalone check.py && torchrun train.py'", ""),
+    ("bash run.sh torchrun --nnodes=2", ""),
+]
+"""Each command, with the words of it that are refused."""
+
+
 @pytest.mark.parametrize(("command", "options"), COMMANDS)
 def test_options_that_the_agent_sets_are_found_but_not_those_of_the_script(
     command: str, options: str
@@ -58,6 +80,22 @@ def test_options_that_the_agent_sets_are_found_but_not_those_of_the_script(
     else:
         found = ", ".join(map(repr, options.split()))
         assert str(error).startswith(f"the agent sets {found} for torchrun in each world; remove ")
+
+
+@pytest.mark.parametrize("option", [torchrun.STANDALONE, *torchrun.WITH_VALUE])
+def test_each_option_of_torchrun_that_the_agent_sets_is_found_in_every_form(option: str) -> None:
+    dashes = option.replace(r"\w+", "id")
+    for word in (f"--{dashes}", f"--{dashes.replace('-', '_')}"):
+        separate = ["/opt/bin/torchrun", word, "1", "train.py"]
+        assert f"sets {word!r} for" in str(launchers.fixed_options(separate, {}))
+        joined = ["torchrun", "--log-dir", "d", f"{word}=1", "train.py"]
+        assert f"sets '{word}=1' for" in str(launchers.fixed_options(joined, {}))
+        shell = f"torchrun {word}=1 \\\n --log-dir d --nnodes=2 train.py --x=$X"
+        in_shell = launchers.fixed_options(["sh", "-c", shell], {})
+        assert f"sets '{word}=1', '--nnodes=2' for" in str(in_shell)
+        variable = ["python3", "-m", "torch.distributed.run", f"{word}=1:$(X)", "train.py"]
+        assert launchers.fixed_options(variable, {}) is None
+        assert launchers.fixed_options(["torchrun", "train.py", f"{word}=1"], {}) is None
 
 
 def test_a_refusal_names_all_options_and_what_to_set_in_place_of_them() -> None:

@@ -20,10 +20,9 @@ def test_the_page_has_the_last_result_of_each_figure_and_the_curve(tmp_path: Pat
         for size in (100, 1000, 10000)
     ]
     results = tmp_path / "results.jsonl"
-    for value in (40.0, 0.5):
+    for values in ([40.0], [0.4, 0.5, 0.75]):
         for figure in figures:
-            result = Result(value, "ms", 0.1, 0.2, n=3, least=0.4, most=0.75, same_requests=0.25)
-            append(results, line(figure, result))
+            append(results, line(figure, Result(values, [0.1], "ms", same_requests=[0.25])))
     page = tmp_path / "performance.md"
     performance_page.write(results, page, figures)
     text = page.read_text()
@@ -38,7 +37,7 @@ def test_the_page_has_the_last_result_of_each_figure_and_the_curve(tmp_path: Pat
 def test_without_all_sizes_there_is_no_curve(tmp_path: Path) -> None:
     results = tmp_path / "results.jsonl"
     figure = Figure("decision_100_ms", never, goal=5)
-    append(results, line(figure, Result(1.0, "ms", 1.0, 1.0, n=1)))
+    append(results, line(figure, Result([1.0], [1.0], "ms")))
     performance_page.write(results, tmp_path / "performance.md", [figure])
     assert not (tmp_path / "performance.svg").exists()
     assert "| `decision_100_ms` | 1 ms |  | 1 |" in (tmp_path / "performance.md").read_text()

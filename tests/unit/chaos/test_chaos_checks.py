@@ -9,11 +9,11 @@ import shutil
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
 
 import msgspec
 import pytest
 from elasticjob.checkpoint_storage import COMPLETE, Folder
+from elasticjob_api.meta import Json
 
 from tests.support.chaos.checks import errors_in_log, wrong
 from tests.support.chaos.cluster import HERE
@@ -24,7 +24,6 @@ from tests.support.chaos.samples import account_of
 from tests.support.chaos.schedule import Request
 from tests.support.chaos.training import END
 
-Json = dict[str, Any]
 SAMPLES = 12
 """The samples of a job with three shards."""
 

@@ -8,12 +8,13 @@ from typing import Any
 
 import grpc.aio
 import pytest
-from elasticjob_api.v1 import agent_pb2, job_pb2
+from elasticjob_api.v1 import job_pb2
 from elasticjob_cli.query.autoscaling import render_autoscaling
-from elasticjob_cli.query.job_view import as_json, as_text
-from elasticjob_client.master_queries import JobSnapshot, Master
+from elasticjob_cli.query.topics import TOPIC_QUERIES, Topic
+from elasticjob_client.answers import Master
 from rich.console import Console, RenderableType
 
+STATUS = TOPIC_QUERIES[Topic.STATUS]
 YEAR_2030 = "2030-01-01T00:00:00Z"
 
 
@@ -24,8 +25,9 @@ def lines(shown: RenderableType) -> list[str]:
     return [" ".join(line.split()) for line in captured.get().splitlines()]
 
 
-def snapshot(known: job_pb2.Autoscaling) -> JobSnapshot:
-    return JobSnapshot(job_pb2.JobStatus(job_name="digits"), (), agent_pb2.World(), known)
+def snapshot(known: job_pb2.Autoscaling) -> job_pb2.StoredAnswers:
+    status = job_pb2.JobStatus(job_name="digits")
+    return job_pb2.StoredAnswers(status=status, autoscaling=known)
 
 
 def known(**more: Any) -> job_pb2.Autoscaling:
@@ -119,17 +121,17 @@ def test_a_single_measured_size_has_no_expectation() -> None:
 def test_a_job_without_measurements_is_shown_without_the_auto_scaler(
     nothing: job_pb2.Autoscaling,
 ) -> None:
-    assert not [line for line in lines(as_text(snapshot(nothing))) if "uto-scaling" in line]
+    assert not [line for line in lines(STATUS.render(snapshot(nothing))) if "uto-scaling" in line]
     assert lines(render_autoscaling(nothing)) == [
         "Auto-scaling is off, and no size has been measured."
     ]
 
 
 def test_an_auto_scaler_that_only_measures_is_shown() -> None:
-    shown = lines(as_text(snapshot(known(enabled=False, decision_seconds=-1.0))))
+    shown = lines(STATUS.render(snapshot(known(enabled=False, decision_seconds=-1.0))))
     assert "Auto-scaling off, measures only" in shown
     assert "Now measuring 8 members: 40 % of the window" in shown
-    found = json.loads(as_json(snapshot(known())))["autoscaling"]
+    found = json.loads(STATUS.as_json(snapshot(known())))["autoscaling"]
     assert (found["size"], found["windowPart"], len(found["sizes"])) == (8, 0.4, 3)
 
 

@@ -29,7 +29,8 @@ def test_the_list_of_commands_imports_none_of_them() -> None:
     found = subprocess.run(
         [sys.executable, "-c", script], capture_output=True, text=True, timeout=120, check=True
     )
-    own = ["elasticjob_cli", "elasticjob_cli.main", "elasticjob_cli.parameters"]
+    below = ("common", "common.streams", "main", "parameters")
+    own = ["elasticjob_cli", *(f"elasticjob_cli.{module}" for module in below)]
     assert found.stdout.splitlines()[-1] == str(own)
 
 

@@ -18,8 +18,9 @@ from elasticjob_api.elasticjob import (
 from elasticjob_api.meta import Condition, ObjectMeta
 from elasticjob_api.scaleplan import ScalePlan, ScalePlanSpec, ScalePlanStatus
 from elasticjob_api.v1 import job_pb2
-from elasticjob_cli.jobs.description import describe
-from elasticjob_cli.jobs.tables import format_age, jobs_table
+from elasticjob_cli.common.formatting import format_age
+from elasticjob_cli.jobs.describe import page as page_about
+from elasticjob_cli.jobs.listing import jobs_table
 from elasticjob_client.jobs import read
 from elasticjob_client.members import JobPod
 from elasticjob_client.related import Event, Regarding
@@ -134,7 +135,7 @@ def test_a_page_has_plans_failures_and_events() -> None:
     ]
     member = pod(phase="Pending")
     member["metadata"]["uid"] = "u-1"
-    page = shown(describe(JOB, [member], plans, events, NOW, ranks={"u-1": 17}), width=120)
+    page = shown(page_about(JOB, [member], plans, events, NOW, ranks={"u-1": 17}), width=120)
     assert re.search(r"^a +17 +Pending", page, re.MULTILINE), page
     for text in (
         "ml/digits",
@@ -176,7 +177,7 @@ def test_a_page_has_each_traceback_once_and_elsewhere_only_its_error() -> None:
     )
     cut = " ".join(why[-80:].split())
     events = [Event(note=f"{note}; restartLimit 0 is used up") for note in (why, cut)]
-    page = shown(describe(job, members, [], events, NOW), width=1000)
+    page = shown(page_about(job, members, [], events, NOW), width=1000)
     assert page.count("Traceback") == page.count("File ") == 1, page
     assert page.count(f"exit code 1: {error}") == 4, page
     assert page.count(f"{error}; restartLimit 0 is used up") == 2, page
@@ -186,7 +187,7 @@ def test_totals_and_progress_have_the_time_of_which_they_are() -> None:
     reported = Progress(step=120, steps="120/1000", last_report_time=TIME)
     job = replace(JOB, status=replace(JOB.status, progress=reported))
     stored = job_pb2.StoredAnswers(time=NOW - 12, report=job_pb2.Report(member_hours=1.5))
-    page = shown(describe(job, [], [], [], NOW, stored), width=120)
+    page = shown(page_about(job, [], [], [], NOW, stored), width=120)
     assert re.search(r"^Progress .* as of 2m ago *$", page, re.MULTILINE), page
     assert re.search(r"^Totals +as of 12s ago *\nGoodput ", page, re.MULTILINE), page
 

@@ -8,8 +8,8 @@ from itertools import pairwise
 from pathlib import Path
 
 import pytest
-from elasticjob_cli.dev import dev
-from elasticjob_cli.dev_cluster import next_steps, with_operator
+from elasticjob_cli.dev.cluster import next_steps, with_operator
+from elasticjob_cli.dev.group import dev
 from elasticjob_localcluster.cluster import Cluster
 from elasticjob_processes.table import read_process
 from typer.testing import CliRunner

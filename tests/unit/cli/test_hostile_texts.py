@@ -18,15 +18,13 @@ from elasticjob_api.elasticjob import (
 )
 from elasticjob_api.meta import Condition, ObjectMeta
 from elasticjob_api.scaleplan import ScalePlan, ScalePlanSpec, ScalePlanStatus
-from elasticjob_api.v1 import agent_pb2, job_pb2
-from elasticjob_cli.jobs.description import describe
-from elasticjob_cli.jobs.options import reported
-from elasticjob_cli.jobs.tables import events_table, jobs_table, plans_table
-from elasticjob_cli.jobs.top_view import job_view, jobs_view
-from elasticjob_cli.query.job_view import as_text
+from elasticjob_api.v1 import job_pb2
+from elasticjob_cli.common.options import reported
+from elasticjob_cli.jobs.describe import page
+from elasticjob_cli.jobs.listing import events_table, jobs_table, plans_table
+from elasticjob_cli.query.top import job_view, jobs_view
 from elasticjob_cli.query.topics import TOPIC_QUERIES
 from elasticjob_client.errors import ClientError
-from elasticjob_client.master_queries import JobSnapshot
 from elasticjob_client.related import Event, Regarding
 from google.protobuf.message import Message
 from rich.console import Console, RenderableType
@@ -88,27 +86,21 @@ def filled(message: Any) -> Any:
 
 def answer(name: str) -> Message:
     """Return an answer of a hostile master."""
-    kind = {"Status": "JobStatus", "Members": "MemberList", "Plans": "PlanList"}.get(name, name)
+    kind = {"Status": "StoredAnswers", "Members": "MemberList", "Plans": "PlanList"}.get(name, name)
     found: Message = filled(getattr(job_pb2, kind)())
     return found
 
 
-SNAPSHOT = JobSnapshot(
-    filled(job_pb2.JobStatus()),
-    (filled(agent_pb2.Member()),),
-    filled(agent_pb2.World()),
-    filled(job_pb2.Autoscaling()),
-)
+ANSWERS = filled(job_pb2.StoredAnswers())
 VIEWS: dict[str, RenderableType] = {
     "list": jobs_table([JOB], NOW, all_namespaces=True, wide=True),
     "plans": plans_table([PLAN], NOW, wide=True),
     "events": events_table([EVENT], NOW),
-    "describe": describe(
+    "describe": page(
         JOB, [POD], [PLAN], [EVENT], NOW, job_pb2.StoredAnswers(report=filled(job_pb2.Report()))
     ),
     "top": jobs_view([JOB], {}),
-    "top of a job": job_view(SNAPSHOT, [filled(job_pb2.Sample())]),
-    "query": as_text(SNAPSHOT),
+    "top of a job": job_view(ANSWERS),
     **{
         f"query {topic}": query.render(answer(query.name)) for topic, query in TOPIC_QUERIES.items()
     },
@@ -137,13 +129,13 @@ def test_commands_print_by_the_functions_that_escape() -> None:
     root = Path(elasticjob_cli.__file__).parent
     found = {
         f"{path.relative_to(root)}: {name}"
-        for folder in ("jobs", "query")
+        for folder in ("common", "jobs", "query", "run")
         for path in sorted((root / folder).rglob("*.py"))
         for node in ast.walk(ast.parse(path.read_text()))
         if (name := ast.unparse(node)) in ("typer.echo", "from rich.text import Text", "print")
         or name.endswith(".add_row")
     }
     assert found == {
-        "query/formatting.py: from rich.text import Text",
-        "query/formatting.py: table.add_row",
+        "common/formatting.py: from rich.text import Text",
+        "common/formatting.py: table.add_row",
     }

@@ -6,13 +6,14 @@ import json
 
 import pytest
 from elasticjob_api.v1 import agent_pb2, job_pb2, shards_pb2
-from elasticjob_cli.query.formatting import format_bytes, format_duration
-from elasticjob_cli.query.job_view import as_json, as_text
-from elasticjob_client.master_queries import JobSnapshot
-from elasticjob_client.report import StoredMaster
+from elasticjob_cli.common.formatting import format_bytes, format_duration
+from elasticjob_cli.query.topics import TOPIC_QUERIES, Topic
+from elasticjob_client.answers import StoredMaster
 from hypothesis import given
 from hypothesis import strategies as st
 from rich.console import Console
+
+STATUS = TOPIC_QUERIES[Topic.STATUS]
 
 
 def member(
@@ -25,7 +26,7 @@ def member(
     )  # fmt: skip
 
 
-def snapshot() -> JobSnapshot:
+def snapshot() -> job_pb2.StoredAnswers:
     progress = job_pb2.Progress(
         step=120,
         total_steps=480,
@@ -40,15 +41,15 @@ def snapshot() -> JobSnapshot:
         round=3, world_size=2,
         progress=progress, datasets=[ledger], master_starts=2,
     )  # fmt: skip
-    world = agent_pb2.World(round=3, members=[member(4), member(1)])
     waiting = member(5, state=agent_pb2.MEMBER_STATE_WAITING)
-    return JobSnapshot(status=status, members=(waiting, member(4), member(1)), world=world)
+    members = job_pb2.MemberList(members=[waiting, member(4), member(1)])
+    return job_pb2.StoredAnswers(status=status, members=members, ranks={"uid-4": 0, "uid-1": 1})
 
 
 def test_people_see_phase_world_progress_members_and_shards() -> None:
     console = Console(width=160, record=True, quiet=False, file=None)
     with console.capture() as captured:
-        console.print(as_text(snapshot()))
+        console.print(STATUS.render(snapshot()))
     lines = [" ".join(line.split()) for line in captured.get().splitlines()]
     assert "Phase Training" in lines
     assert "World round 3, size 2" in lines
@@ -62,14 +63,11 @@ def test_people_see_phase_world_progress_members_and_shards() -> None:
 
 
 def test_a_job_without_members_has_a_line_in_place_of_an_empty_table() -> None:
-    waiting = JobSnapshot(
-        status=job_pb2.JobStatus(namespace="default", job_name="digits"),
-        members=(),
-        world=agent_pb2.World(),
-    )
+    status = job_pb2.JobStatus(namespace="default", job_name="digits")
+    waiting = job_pb2.StoredAnswers(status=status)
     console = Console(width=160)
     with console.capture() as captured:
-        console.print(as_text(waiting))
+        console.print(STATUS.render(waiting))
     assert "no members now; `elasticjob describe digits` shows its pods" in captured.get()
     assert "ROLE" not in captured.get()
 
@@ -87,14 +85,14 @@ async def test_a_job_without_a_master_has_the_phase_of_its_status(
     found = await StoredMaster(stored, "it has ended", is_last=is_last).snapshot()
     console = Console(width=160)
     with console.capture() as captured:
-        console.print(as_text(found))
+        console.print(STATUS.render(found))
     assert ["Phase", said] in [line.split() for line in captured.get().splitlines()]
-    shown = json.loads(as_json(found))
+    shown = json.loads(STATUS.as_json(found))
     assert (shown["jobPhase"], shown["phase"]) == (job_phase, "JOB_PHASE_FINISHING")
 
 
 def test_programs_see_ranks_and_zeros() -> None:
-    found = json.loads(as_json(snapshot()))
+    found = json.loads(STATUS.as_json(snapshot()))
     assert [(entry["index"], entry["rank"]) for entry in found["members"]] == [
         (1, 1),
         (4, 0),

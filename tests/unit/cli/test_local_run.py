@@ -13,6 +13,7 @@ import pytest
 from elasticjob_api import names
 from elasticjob_api.elasticjob import ElasticJob
 from elasticjob_api.frameworks.peer import meeting_port
+from elasticjob_cli.common.local_runs import RunInfo, check_name, find, runs
 from elasticjob_cli.main import command_line
 from elasticjob_cli.run.environment import (
     Run,
@@ -21,16 +22,7 @@ from elasticjob_cli.run.environment import (
     own_gpus,
     worker_address,
 )
-from elasticjob_cli.run.folder import (
-    RunInfo,
-    check_name,
-    claimed,
-    find,
-    name_from_command,
-    remove,
-    runs,
-    write_info,
-)
+from elasticjob_cli.run.folder import claimed, name_from_command, remove, write_info
 from elasticjob_cli.run.launch import Wanted, check_command, check_machine
 from elasticjob_cli.run.output import coloured_rank, rank_of
 from elasticjob_cli.run.sizes import Bounds, initial_size, resized
@@ -366,7 +358,7 @@ def test_a_separator_directly_after_a_script_is_not_an_argument_of_the_script(
         launched.append(wanted)
         return 0
 
-    monkeypatch.setattr("elasticjob_cli.run.command.launch", launch)
+    monkeypatch.setattr("elasticjob_cli.run.launch.launch", launch)
     answer = CliRunner().invoke(command_line(["run"]), ["run", *arguments])
     assert answer.exit_code == 0, answer.output
     assert [list(wanted.command) for wanted in launched] == [command]

@@ -7,7 +7,7 @@ from elasticjob_api.elasticjob import ElasticJob, ElasticJobSpec, ElasticJobStat
 from elasticjob_api.meta import ObjectMeta
 from elasticjob_api.scaleplan import ScalePlan
 from elasticjob_api.times import parse_time
-from elasticjob_cli.jobs.tables import jobs_table, plans_table, request_as_plan
+from elasticjob_cli.jobs.listing import jobs_table, plans_table, request_as_plan
 from rich.console import Console
 
 

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import pytest
 from elasticjob_api.elasticjob import ElasticJob, ElasticJobSpec, ElasticJobStatus, Progress
 from elasticjob_api.meta import ObjectMeta
 from elasticjob_api.v1 import agent_pb2, job_pb2
-from elasticjob_cli.jobs.top_view import MOST_MEMBERS, bar, job_view, jobs_view, sparkline
-from elasticjob_client.master_queries import JobSnapshot
+from elasticjob_cli.query.top import MOST_MEMBERS, bar, job_view, jobs_view, sparkline
 from rich.console import Console, RenderableType
 
 
@@ -43,7 +44,7 @@ def member(rank: int, **more: object) -> agent_pb2.Member:
     )  # fmt: skip
 
 
-def snapshot(count: int) -> JobSnapshot:
+def answers(count: int, rates: Sequence[float] = ()) -> job_pb2.StoredAnswers:
     members = [member(rank) for rank in range(count)]
     progress = job_pb2.Progress(
         step=500, total_steps=1000, samples_per_second=1234.5, eta_seconds=3700
@@ -55,12 +56,17 @@ def snapshot(count: int) -> JobSnapshot:
         world_size=count,
         progress=progress,
     )
-    return JobSnapshot(status, tuple(reversed(members)), agent_pb2.World(members=members))
+    history = job_pb2.History(samples=[job_pb2.Sample(samples_per_second=rate) for rate in rates])
+    return job_pb2.StoredAnswers(
+        status=status,
+        members=job_pb2.MemberList(members=reversed(members)),
+        ranks={member.pod_uid: rank for rank, member in enumerate(members)},
+        history=history,
+    )
 
 
 def test_a_job_is_shown_with_progress_rate_and_its_members_by_rank() -> None:
-    history = [job_pb2.Sample(samples_per_second=rate) for rate in (600.0, 1200.0)]
-    shown = lines(job_view(snapshot(2), history))
+    shown = lines(job_view(answers(2, rates=(600.0, 1200.0))))
     assert shown[0] == "team/digits  Training, world of 2"
     assert shown[1] == f"{'█' * 15}{'░' * 15}  500/1000 (50 %)  1h 01m to go"
     assert shown[2] == "▅█  1234.5 samples/s, at most 1234.5"
@@ -82,7 +88,7 @@ def test_a_job_is_shown_with_progress_rate_and_its_members_by_rank() -> None:
 
 
 def test_a_job_of_many_members_is_shown_with_the_first_ranks() -> None:
-    shown = lines(job_view(snapshot(MOST_MEMBERS + 70), []))
+    shown = lines(job_view(answers(MOST_MEMBERS + 70)))
     assert shown[-1] == "and 70 more members"
     assert len(shown) == MOST_MEMBERS + 4
 

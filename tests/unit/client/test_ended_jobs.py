@@ -9,9 +9,9 @@ import pytest
 from elasticjob_api import names
 from elasticjob_api.answers import pack
 from elasticjob_api.v1 import job_pb2
+from elasticjob_client.answers import open_master_or_report, stored_master
 from elasticjob_client.errors import JobEnded, MasterUnavailable
 from elasticjob_client.jobs import set_run_policy
-from elasticjob_client.report import open_master_or_report, stored_master
 from elasticjob_client.waiting import wait_for
 
 from tests.support.played_api import PlayedApi

@@ -19,7 +19,8 @@ def test_the_manifest_has_this_version_and_names_existing_files() -> None:
     assert f"kubectl-{manifest['metadata']['name']}" in project["scripts"]
     assert len(manifest["spec"]["shortDescription"]) <= 50
     for platform in manifest["spec"]["platforms"]:
-        (copied,) = platform["files"]
+        copied, licence = platform["files"]
+        assert (REPOSITORY / licence["from"]).name == "LICENSE"
         program = REPOSITORY / "deploy" / "krew" / copied["from"]
         assert program.name == platform["bin"]
         assert os.access(program, os.X_OK)

@@ -92,6 +92,11 @@ def test_no_lock_names_a_package_index() -> None:
     ] == []
 
 
+def test_the_client_can_be_installed_beside_kubeflows_sdk() -> None:
+    accepted_by_kubeflow = "35.0.0"  # kubeflow 0.5.0: kubernetes<36.0.0,>=27.2.0
+    assert requirements_of("client")["kubernetes"].specifier.contains(accepted_by_kubeflow)
+
+
 def test_images_contain_no_client_that_only_a_kubeconfig_needs() -> None:
     assert "kubernetes" in pins("dev")
     assert {"kubernetes", "pip", "setuptools"} & (

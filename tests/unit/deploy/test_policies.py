@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import pytest
 import yaml
+from elasticjob_api.meta import Json
 
 from tools import generate
 from tools.policies import STATUS_POLICY, policies
-
-Json = dict[str, Any]
 
 
 def installed(path: str) -> list[Json]:

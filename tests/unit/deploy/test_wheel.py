@@ -9,7 +9,7 @@ from pathlib import Path
 from zipfile import ZipFile
 
 import pytest
-from elasticjob_cli.dev_operator import check_source, own_definitions
+from elasticjob_cli.dev.operator import check_source, own_definitions
 
 from tests.conftest import REPOSITORY
 
@@ -41,6 +41,14 @@ def test_the_wheel_of_the_source_distribution_has_every_file_of_the_packages(
     names = set(wheel.namelist())
     assert of_the_packages - names == set()
     assert {f"{package.name}/py.typed" for package in PACKAGES} - names == set()
+
+
+def test_the_wheel_has_its_licence_and_that_of_the_charts_library(wheel: ZipFile) -> None:
+    [metadata] = [name for name in wheel.namelist() if name.endswith(".dist-info/METADATA")]
+    assert "\nLicense-Expression: Apache-2.0\n" in wheel.read(metadata).decode()
+    licences = metadata.replace("METADATA", "licenses/")
+    assert wheel.read(f"{licences}LICENSE") == (REPOSITORY / "LICENSE").read_bytes()
+    assert [name for name in wheel.namelist() if name.startswith(licences) and "uplot" in name]
 
 
 def test_the_wheel_has_the_definitions_and_policies_for_a_cluster_with_an_operator(

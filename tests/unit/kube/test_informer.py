@@ -11,13 +11,12 @@ from typing import Any
 
 import msgspec
 import pytest
+from elasticjob_api.meta import Json
 from elasticjob_kube import informer as informers
 from elasticjob_kube.errors import Expired, KubeError, NotFound, Refused, TryLater
 from elasticjob_kube.informer import Informer
 from elasticjob_kube.resources import PODS
 from elasticjob_kube.session import WatchEvent
-
-Json = dict[str, Any]
 
 
 class Metadata(msgspec.Struct, rename="camel"):

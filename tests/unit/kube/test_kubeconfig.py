@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
+import pytest
 import yaml
 from elasticjob_operator.certificates import new_job_secrets
+
+from tests.support.framework_python import checkout, installed_by
 
 SCRIPT = """
 import asyncio, json, sys
@@ -25,7 +29,7 @@ for path in map(Path, sys.argv[1:]):
     answers.append([found.host, header, found.proxy, authorities, namespace(path, None)])
 loaded = [name for name in sys.modules if name.startswith("kubernetes")]
 print(json.dumps([answers, loaded]))
-from kubernetes.aio.client import CoreV1Api
+from kubernetes.client import CoreV1Api
 """
 ANOTHER_THREAD = """
 import threading
@@ -52,10 +56,18 @@ USERS: tuple[tuple[dict[str, Any], str | None], ...] = (
 )
 
 
-def read(paths: Iterable[Path], first: str) -> tuple[list[Any], list[str]]:
+def read(
+    paths: Iterable[Path], first: str, python: str = sys.executable
+) -> tuple[list[Any], list[str]]:
     """Read kubeconfigs in a new process; return what it found, and the client's loaded modules."""
-    command = [sys.executable, "-c", first + SCRIPT, *map(str, paths)]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+    done = subprocess.run(
+        [python, "-c", first + SCRIPT, *map(str, paths)],
+        env={**os.environ, "PYTHONPATH": checkout("api", "kube")},
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
     assert done.returncode == 0, done.stderr
     answers, loaded = json.loads(done.stdout)
     return answers, loaded
@@ -79,18 +91,29 @@ def write(path: Path, user: dict[str, Any]) -> Path:
     return path
 
 
-def test_every_kind_of_user_is_read_without_the_classes_of_all_apis(tmp_path: Path) -> None:
+@pytest.fixture
+def paths(tmp_path: Path) -> list[Path]:
+    """Write a kubeconfig of each kind of user."""
     for name, data in new_job_secrets("job", "ns").items():
         (tmp_path / name).write_bytes(data)
     (tmp_path / "token").write_text("of-a-file")
-    paths = [write(tmp_path / str(number), user) for number, (user, _) in enumerate(USERS)]
+    return [write(tmp_path / str(number), user) for number, (user, _) in enumerate(USERS)]
 
+
+EXPECTED = [["https://10.0.0.1:6443", header, "http://proxy:1", 1, "team"] for _, header in USERS]
+
+
+def test_every_kind_of_user_is_read_without_the_classes_of_all_apis(paths: list[Path]) -> None:
     found, loaded = read(paths, "")
-    assert found == [
-        ["https://10.0.0.1:6443", header, "http://proxy:1", 1, "team"] for _, header in USERS
-    ]
+    assert found == EXPECTED
     assert loaded == []
 
     with_all, loaded = read(paths, ANOTHER_THREAD)
     assert with_all == found, "another thread may import the client meanwhile"
     assert "kubernetes.aio.client" in loaded
+
+
+def test_the_client_that_kubeflows_sdk_needs_reads_every_kind_of_user(paths: list[Path]) -> None:
+    found, loaded = read(paths, "", installed_by("kubeflow_env"))
+    assert found == EXPECTED
+    assert "kubernetes.aio" not in loaded

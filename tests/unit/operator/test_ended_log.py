@@ -10,10 +10,10 @@ import msgspec
 import pytest
 from elasticjob_api import names
 from elasticjob_api.elasticjob import ElasticJob
-from elasticjob_operator.core.model.observed import Pod
+from elasticjob_api.meta import Json
+from elasticjob_operator.core.model.pod import Pod
 from elasticjob_operator.ended_log import EndedLog
 
-Json = dict[str, Any]
 OWNER = {
     "apiVersion": names.API_VERSION,
     "kind": "ElasticJob",

@@ -13,6 +13,7 @@ import msgspec
 import pytest
 from elasticjob_api import names
 from elasticjob_api.elasticjob import ElasticJob
+from elasticjob_api.meta import Json
 from elasticjob_api.query_token import query_token
 from elasticjob_kube.errors import NotFound, Refused
 from elasticjob_kube.resources import (
@@ -38,7 +39,6 @@ from elasticjob_operator.work_queue import Retry
 
 from tests.support.simulator.cluster import DEFAULTS, JOB, NAMESPACE, Cluster, Operator, job_body
 
-Json = dict[str, Any]
 KEY = JobKey(NAMESPACE, JOB)
 GROUPS = {"volcano": VOLCANO_POD_GROUPS, "coscheduling": COSCHEDULING_POD_GROUPS}
 

@@ -32,7 +32,6 @@ from tests.support.job_cluster import pod_names
 from tests.support.simulator.cluster import JOB, Cluster, Operator, job_body
 from tests.support.wait import until
 
-Json = dict[str, Any]
 MASTER = names.master_service(JOB)
 
 

@@ -12,7 +12,8 @@ from elasticjob_api.elasticjob import ElasticJob
 from elasticjob_api.pod_identity import MemberIdentity
 from elasticjob_kube.resources import ELASTIC_JOBS, MAX_EVENT_NOTE_BYTES, Resource
 from elasticjob_operator.core.model.identity import identity_of, pod_labels
-from elasticjob_operator.core.model.observed import Pod, owner_reference
+from elasticjob_operator.core.model.observed import owner_reference
+from elasticjob_operator.core.model.pod import Pod
 from elasticjob_operator.events import Events
 from elasticjob_operator.other_operators import OtherOperators
 from elasticjob_operator.store import JobKey, Store

@@ -5,6 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from elasticjob_api.job_policies import Autoscaling
+from elasticjob_api.pod_identity import MemberKey
+
 from elasticjob_master.core.autoscale.objective import Objective
 from elasticjob_master.core.autoscale.scaling_memory import ScalingMemory
 from elasticjob_master.core.straggler_replacement import Straggler
@@ -125,7 +128,7 @@ class ScalingInputs:
     server_counts: Mapping[str, int] = field(default_factory=dict)
     most_servers: Mapping[str, int] = field(default_factory=dict)
     setting: str = ""
-    window_seconds: float = 300.0
+    window_seconds: float = Autoscaling().cooldown_seconds
     window_is_over: bool = True
     rate_rises: bool = False
 
@@ -153,7 +156,7 @@ class ScalingDecision:
     servers: Mapping[str, int] = field(default_factory=dict)
     resources: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
     migrate: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
-    replace: tuple[tuple[str, int], ...] = ()
+    replace: tuple[MemberKey, ...] = ()
     remove: tuple[int, ...] = ()
     straggler: Straggler | None = None
 

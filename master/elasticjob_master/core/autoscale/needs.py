@@ -12,6 +12,8 @@ import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
+from elasticjob_api.pod_identity import MemberKey
+
 from elasticjob_master.core.autoscale.decision import Bounds, ScalingDecision, ScalingInputs
 from elasticjob_master.core.autoscale.job_scaling import JobScaling
 from elasticjob_master.core.autoscale.resource_rules import mib, rounded
@@ -98,7 +100,7 @@ class Requests:
     """
 
     resources: Mapping[str, Mapping[str, float]]
-    replace: tuple[tuple[str, int], ...]
+    replace: tuple[MemberKey, ...]
     text: str
 
 

@@ -6,6 +6,8 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from types import MappingProxyType
 
+from elasticjob_api.pod_identity import MemberKey
+
 from elasticjob_master.core.rendezvous.members import Member
 from elasticjob_master.core.rendezvous.rules import RoleSize, Timing
 
@@ -13,7 +15,7 @@ from elasticjob_master.core.rendezvous.rules import RoleSize, Timing
 def rank_order(
     last_world: Sequence[str],
     members: Sequence[Member],
-    domains: Mapping[tuple[str, int], str] = MappingProxyType({}),
+    domains: Mapping[MemberKey, str] = MappingProxyType({}),
 ) -> tuple[str, ...]:
     """Return the UIDs of the next world's members by rank.
 
@@ -29,7 +31,7 @@ def rank_order(
     Args:
         last_world: UIDs of the last world's members by rank.
         members: the members of the next one, oldest first.
-        domains: by role and index in which topology domain a member is. Members without a domain
+        domains: the known topology domains of members, by role and index. Members without a domain
             stay together, too.
     """
     by_uid = {member.uid: member for member in members}
@@ -62,7 +64,7 @@ def joins_settled(
 
 
 def join_times(times: Iterable[float | None]) -> tuple[float, float] | None:
-    """Return the first and the last time of those that are known; None: none is."""
+    """Return the first and the last of the known times, if any."""
     known = [time for time in times if time is not None]
     return (min(known), max(known)) if known else None
 
@@ -82,7 +84,7 @@ def count_by_role(members: Iterable[Member]) -> Mapping[str, int]:
     return Counter(member.identity.role for member in members)
 
 
-def _domain(member: Member, domains: Mapping[tuple[str, int], str]) -> str | None:
+def _domain(member: Member, domains: Mapping[MemberKey, str]) -> str | None:
     return domains.get((member.identity.role, member.identity.index))
 
 

@@ -12,10 +12,9 @@ from typing import Any
 
 from elasticjob_api import names
 from elasticjob_api.elasticjob import ElasticJob
+from elasticjob_api.meta import Json
 
 from elasticjob_operator.core.model.observed import owner_reference
-
-Json = dict[str, Any]
 
 
 def member_claims(job: ElasticJob, role: str, index: int) -> tuple[Json, ...]:

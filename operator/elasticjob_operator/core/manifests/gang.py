@@ -11,11 +11,10 @@ from decimal import Decimal
 from typing import Any
 
 from elasticjob_api.elasticjob import ElasticJob
+from elasticjob_api.meta import Json
 from elasticjob_api.quantity import parse_quantity
 
 from elasticjob_operator.core.model.workload import KUEUE_QUEUE
-
-Json = dict[str, Any]
 
 
 @dataclass(frozen=True)

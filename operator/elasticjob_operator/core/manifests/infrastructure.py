@@ -9,15 +9,13 @@ from typing import Any
 import msgspec
 from elasticjob_api import names
 from elasticjob_api.elasticjob import ElasticJob
-from elasticjob_api.meta import OwnerReference
+from elasticjob_api.meta import Json, OwnerReference
 from elasticjob_api.ownership import ELASTIC_JOB, is_of_kind
 from elasticjob_api.query_token import query_token
 
 from elasticjob_operator.core.manifests import gang
 from elasticjob_operator.core.manifests.pods import labels
 from elasticjob_operator.core.model.observed import controlled_by, owner_reference
-
-Json = dict[str, Any]
 
 
 def infrastructure_manifests(job: ElasticJob, *, network_policies: bool = False) -> list[Json]:

@@ -13,8 +13,8 @@ from typing import Any
 from elasticjob_api import names
 from elasticjob_api.elasticjob import ElasticJob
 from elasticjob_api.job_sizes import launcher_of
+from elasticjob_api.meta import Json
 
-Json = dict[str, Any]
 _TRAINS_ALONE = re.compile(r"(.*/)?(python[0-9.]*|horovodrun)")
 
 

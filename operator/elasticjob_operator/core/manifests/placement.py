@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-Json = dict[str, Any]
+from elasticjob_api.meta import Json
 
 _WEIGHT = 100
 """The highest weight, which preferences of the user's template may have as well."""

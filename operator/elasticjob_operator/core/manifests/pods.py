@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from elasticjob_api import names
+from elasticjob_api import drain_times, names
 from elasticjob_api.agent_environment import job_variables, member_variables
 from elasticjob_api.elasticjob import ElasticJob, ReplicaSpec
 from elasticjob_api.gpus import divided_devices, gpus_of, slots
+from elasticjob_api.meta import Json
 from elasticjob_api.pod_identity import MemberIdentity
 from elasticjob_api.quantity import parse_quantity
 
@@ -16,8 +17,6 @@ from elasticjob_operator.core.manifests import claims, gang, launcher
 from elasticjob_operator.core.manifests.process_variables import hidden_from_kubelet
 from elasticjob_operator.core.model.identity import identity_of, pod_labels
 from elasticjob_operator.core.model.observed import Defaults, owner_reference
-
-Json = dict[str, Any]
 
 _INSTALLED_AGENT = f"{names.AGENT_DIRECTORY}/agent"
 _AGENT_VOLUME_LIMIT = "256Mi"
@@ -33,8 +32,6 @@ _TEMPORARY_DIRECTORY = "/dev/shm"  # noqa: S108
 """Where masters of any version write temporary files: every container has it, and it is in memory.
 """
 _INSTALL_RESOURCES = {"cpu": "500m", "memory": "128Mi", "ephemeral-storage": _AGENT_VOLUME_LIMIT}
-_EXIT_SECONDS = 5
-"""Seconds in which an agent reports and exits after its drain time."""
 _READY_WHEN_REGISTERED = {
     "tcpSocket": {"port": names.AGENT_READY_PORT},
     "periodSeconds": 2,
@@ -119,7 +116,8 @@ def member_pod(
         "subdomain": job.metadata.name,
         "restartPolicy": "Never",
         "terminationGracePeriodSeconds": max(
-            pod_spec.get("terminationGracePeriodSeconds") or 0, spec.drain_seconds + _EXIT_SECONDS
+            pod_spec.get("terminationGracePeriodSeconds") or 0,
+            drain_times.pod_grace_seconds(spec.drain_seconds),
         ),
     }
     if not pod_spec.get("serviceAccountName"):

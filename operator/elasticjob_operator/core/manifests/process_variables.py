@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from elasticjob_api import references
 from elasticjob_api.elasticjob import ElasticJob
+from elasticjob_api.meta import Json
 from elasticjob_api.reserved_variables import process_variables
-
-Json = dict[str, Any]
 
 
 def hidden_from_kubelet(job: ElasticJob, container: Json) -> Json:

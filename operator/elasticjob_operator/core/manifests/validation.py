@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import posixpath
 from decimal import Decimal
-from typing import Any
 
 import msgspec
 from elasticjob_api import names
 from elasticjob_api.elasticjob import ElasticJob, ReplicaSpec
 from elasticjob_api.frameworks import FRAMEWORKS, launchers
 from elasticjob_api.gpus import gpus_of, slots_error
-from elasticjob_api.meta import Object
+from elasticjob_api.meta import Json, Object
 from elasticjob_api.quantity import parse_quantity, requested
 from elasticjob_api.reserved_variables import reserved_variable_error
 from elasticjob_api.resources import amount_error, bounded_resource, is_extended, name_error
@@ -19,7 +18,6 @@ from elasticjob_api.resources import amount_error, bounded_resource, is_extended
 from elasticjob_operator.core.manifests import gang, launcher
 from elasticjob_operator.core.manifests.pods import agent_variables
 
-Json = dict[str, Any]
 MAX_SPEC_BYTES = 512 * 1024
 """Bytes of a job's spec as JSON. Each pod of a role is a copy of a part of it."""
 MIN_STATE_BYTES = 1 << 20

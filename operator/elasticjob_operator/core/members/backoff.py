@@ -14,7 +14,7 @@ from collections.abc import Iterable
 from elasticjob_api.elasticjob import BackOff, RestartRule
 from elasticjob_api.times import format_time, time_or_none
 
-from elasticjob_operator.core.model.observed import Pod
+from elasticjob_operator.core.model.pod import Pod
 
 FIRST_DELAY_SECONDS = 10
 FIRST_DELAY_FROM_OUTSIDE_SECONDS = 1

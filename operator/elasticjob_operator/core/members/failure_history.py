@@ -21,7 +21,7 @@ from elasticjob_operator.core.members.failure_policy import (
     last_words,
     signal_of,
 )
-from elasticjob_operator.core.model.observed import Pod, Terminated
+from elasticjob_operator.core.model.pod import Pod, Terminated
 
 _MAX_CHARACTERS = 256
 _MAX_SIGNAL = 255

@@ -15,7 +15,7 @@ from elasticjob_api import names
 from elasticjob_api.elasticjob import ElasticJob, FailureAction, RestartRule
 
 from elasticjob_operator.core.members.backoff import spread_seconds
-from elasticjob_operator.core.model.observed import ContainerStatus, Pod, Terminated
+from elasticjob_operator.core.model.pod import ContainerStatus, Pod, Terminated
 
 _MAX_MESSAGE = 1024
 _MAX_SUMMARY = 256

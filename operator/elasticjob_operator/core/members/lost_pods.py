@@ -11,9 +11,11 @@ from collections.abc import Iterable
 from elasticjob_api import names
 from elasticjob_api.elasticjob import ElasticJob, ReplicaStatus
 from elasticjob_api.indices import parse_indices
+from elasticjob_api.pod_identity import MemberKey
 
 from elasticjob_operator.core.model.actions import Action, ConfirmGone, DeletePod, EmitEvent
-from elasticjob_operator.core.model.observed import MemberKey, Observed, Pod
+from elasticjob_operator.core.model.observed import Observed
+from elasticjob_operator.core.model.pod import Pod
 
 CHECK_SECONDS = 2.0
 """Seconds between two reads of a pod that exists although no watch reports it."""

@@ -16,7 +16,8 @@ from elasticjob_operator.core.members.lost_pods import is_gone
 from elasticjob_operator.core.members.reconcile_result import JobFailure, ReconcileResult
 from elasticjob_operator.core.members.retained_pods import may_be_retained
 from elasticjob_operator.core.model.actions import CreatePod
-from elasticjob_operator.core.model.observed import Defaults, Observed, Pod
+from elasticjob_operator.core.model.observed import Defaults, Observed
+from elasticjob_operator.core.model.pod import Pod
 
 _CLOCK_DIFFERENCE_SECONDS = 5
 """Most difference between the clocks of two API servers, which write the times of creation."""

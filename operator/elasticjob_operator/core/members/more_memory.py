@@ -8,8 +8,8 @@ from decimal import Decimal
 from elasticjob_api.elasticjob import DEFAULT_MAX_MEMORY_FACTOR, ReplicaSpec
 from elasticjob_api.quantity import format_memory, parse_quantity
 
-from elasticjob_operator.core.model.observed import Pod
 from elasticjob_operator.core.model.plan import Quantities
+from elasticjob_operator.core.model.pod import Pod
 
 
 def is_lowered(

@@ -23,8 +23,9 @@ from elasticjob_operator.core.members.reconcile_result import JobFailure, Reconc
 from elasticjob_operator.core.members.retained_pods import may_be_retained
 from elasticjob_operator.core.members.terminations import count_terminations, permanently_failed
 from elasticjob_operator.core.model.actions import CreatePod
-from elasticjob_operator.core.model.observed import Defaults, Observed, Pod
+from elasticjob_operator.core.model.observed import Defaults, Observed
 from elasticjob_operator.core.model.plan import Indices, Quantities, with_plan_resources
+from elasticjob_operator.core.model.pod import Pod
 from elasticjob_operator.core.model.pods import RolePods
 
 MAX_CREATES = 500

@@ -11,7 +11,7 @@ from elasticjob_api.times import parse_time
 from msgspec.structs import replace
 
 from elasticjob_operator.core.model.actions import CreatePod, DeletePod, EmitEvent, shortest_wait
-from elasticjob_operator.core.model.observed import Pod
+from elasticjob_operator.core.model.pod import Pod
 
 _MAX_NOTES = 10
 

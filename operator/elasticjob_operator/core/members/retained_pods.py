@@ -12,12 +12,14 @@ from collections.abc import Mapping, Set
 
 from elasticjob_api import names
 from elasticjob_api.elasticjob import ElasticJob
+from elasticjob_api.pod_identity import MemberKey
 from elasticjob_api.times import parse_time
 
 from elasticjob_operator.core.members.backoff import run_times
 from elasticjob_operator.core.members.failure_policy import is_counted
-from elasticjob_operator.core.model.observed import MemberKey, Observed, Pod
+from elasticjob_operator.core.model.observed import Observed
 from elasticjob_operator.core.model.plan import current_indices
+from elasticjob_operator.core.model.pod import Pod
 
 MAX_RETAINED_PODS = 10
 """Retained pods of a job, the newest ones: one for each restart of the default `backoffLimit`."""

@@ -8,15 +8,14 @@ from typing import Any, Literal
 
 from elasticjob_api import names
 from elasticjob_api.meta import ObjectMeta
-
-Json = Mapping[str, Any]
+from elasticjob_api.pod_identity import MemberKey
 
 
 @dataclass(frozen=True)
 class PatchJobStatus:
     """Merge-patch the job's status, with the observed resourceVersion as a precondition."""
 
-    patch: Json
+    patch: Mapping[str, Any]
 
 
 @dataclass(frozen=True)
@@ -27,7 +26,7 @@ class PatchStatus:
     name: str
     uid: str
     resource_version: str
-    patch: Json
+    patch: Mapping[str, Any]
 
 
 @dataclass(frozen=True)
@@ -38,14 +37,14 @@ class Adopt:
     name: str
     uid: str
     resource_version: str
-    owner_references: tuple[Json, ...]
+    owner_references: tuple[Mapping[str, Any], ...]
 
 
 @dataclass(frozen=True)
 class CreatePlan:
     """Create a ScalePlan; its name derives from its cause, so a repeated creation has no effect."""
 
-    body: Json
+    body: Mapping[str, Any]
 
 
 @dataclass(frozen=True)
@@ -57,7 +56,7 @@ class DeletePlan:
 
 
 @dataclass(frozen=True)
-class DeleteScaler:
+class DeleteRequest:
     """Delete a ScaleIn or ScaleOut whose `ttlSecondsAfterFinished` has passed."""
 
     kind: Literal["ScaleIn", "ScaleOut"]
@@ -97,8 +96,8 @@ class EnsureInfrastructure:
 class CreatePod:
     """Create a pod, and before it the volume claims that do not exist yet."""
 
-    body: Json
-    claims: tuple[Json, ...] = ()
+    body: Mapping[str, Any]
+    claims: tuple[Mapping[str, Any], ...] = ()
 
     @property
     def name(self) -> str:
@@ -106,7 +105,7 @@ class CreatePod:
         return str(self.body["metadata"]["name"])
 
     @property
-    def member(self) -> tuple[str, int]:
+    def member(self) -> MemberKey:
         """Role and index of a member's pod."""
         labels = self.body["metadata"]["labels"]
         return labels[names.LABEL_ROLE], int(labels[names.LABEL_INDEX])
@@ -143,14 +142,14 @@ class ResizePod:
 
     name: str
     uid: str
-    resources: Json
+    resources: Mapping[str, Any]
 
 
 @dataclass(frozen=True)
 class CreateWorkload:
     """Create a Workload of Kueue; its name contains its number, so a repetition has no effect."""
 
-    body: Json
+    body: Mapping[str, Any]
 
 
 @dataclass(frozen=True)
@@ -160,7 +159,7 @@ class PatchWorkload:
     name: str
     uid: str
     resource_version: str
-    patch: Json
+    patch: Mapping[str, Any]
 
 
 @dataclass(frozen=True)
@@ -196,7 +195,7 @@ Action = (
     | Adopt
     | CreatePlan
     | DeletePlan
-    | DeleteScaler
+    | DeleteRequest
     | DeleteJob
     | WriteBackReplicas
     | EnsureInfrastructure

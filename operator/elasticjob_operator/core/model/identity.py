@@ -17,7 +17,7 @@ from elasticjob_api.ownership import ELASTIC_JOB, is_of_kind
 from elasticjob_api.pod_identity import MemberIdentity, member_of_name
 from msgspec.structs import replace
 
-from elasticjob_operator.core.model.observed import Pod
+from elasticjob_operator.core.model.pod import Pod
 
 
 @dataclass(frozen=True)

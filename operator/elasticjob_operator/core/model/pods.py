@@ -10,14 +10,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from elasticjob_api.indices import IndexSet, is_index
 
-if TYPE_CHECKING:
-    from elasticjob_operator.core.model.observed import Pod
+from elasticjob_operator.core.model.pod import Pod
 
-_Group = dict[str, "Pod"]
+_Group = dict[str, Pod]
 """Pods by UID."""
 
 

@@ -10,6 +10,7 @@ from typing import Any
 from elasticjob_api import names
 from elasticjob_api.elasticjob import ElasticJob, ElasticJobStatus
 from elasticjob_api.indices import parse_indices
+from elasticjob_api.meta import Json
 from elasticjob_api.quantity import parse_quantity
 
 from elasticjob_operator.core.manifests.gang import template_requests
@@ -27,7 +28,6 @@ from elasticjob_operator.core.model.plan import (
 )
 from elasticjob_operator.core.model.workload import Workload
 
-Json = dict[str, Any]
 MAX_POD_SETS = 8
 """Pod sets of a Workload, by Kueue's definition."""
 _POD_FIELDS = (

@@ -7,14 +7,16 @@ from itertools import islice
 
 from elasticjob_api.elasticjob import ElasticJobStatus
 from elasticjob_api.indices import IndexSet, parse_indices
+from elasticjob_api.pod_identity import MemberKey
 from elasticjob_api.quantity import parse_quantity
 from elasticjob_api.scaleplan import PlanPhase, ScalePlan, ScalePlanStatus
 from elasticjob_api.times import format_time, parse_time
 from msgspec.structs import replace
 
 from elasticjob_operator.core.model.actions import Action, WriteBackReplicas
-from elasticjob_operator.core.model.observed import Observed, Pod
+from elasticjob_operator.core.model.observed import Observed
 from elasticjob_operator.core.model.plan import Indices, Quantities
+from elasticjob_operator.core.model.pod import Pod
 from elasticjob_operator.core.model.pods import Pods
 from elasticjob_operator.core.scaling import drain, migration, progress_messages, resize
 from elasticjob_operator.core.scaling.plan_membership import PlanMembership
@@ -25,9 +27,7 @@ def ends_early(status: ScalePlanStatus) -> bool:
     return bool(status.message or migration.failed(status))
 
 
-def rollback_targets(
-    members: PlanMembership, not_ready: Sequence[progress_messages.MemberKey]
-) -> Indices:
+def rollback_targets(members: PlanMembership, not_ready: Sequence[MemberKey]) -> Indices:
     """Return the targets with a removed member in place of each new one that is not ready."""
     targets: Indices = {}
     for role, indices in members.targets.items():

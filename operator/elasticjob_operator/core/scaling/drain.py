@@ -11,8 +11,9 @@ from elasticjob_api.elasticjob import ElasticJob
 from elasticjob_api.scaleplan import ScalePlan, ScalePlanStatus
 from msgspec.structs import replace
 
-from elasticjob_operator.core.model.observed import Observed, Pod
+from elasticjob_operator.core.model.observed import Observed
 from elasticjob_operator.core.model.plan import Indices
+from elasticjob_operator.core.model.pod import Pod
 
 MAX_NAMES_LISTED = 1000
 """Pods that a list of a plan's status names at most, so that a large plan fits into one object."""

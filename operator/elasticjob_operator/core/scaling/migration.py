@@ -11,6 +11,7 @@ from collections import defaultdict
 from collections.abc import Collection
 
 from elasticjob_api.indices import IndexSet, parse_indices
+from elasticjob_api.pod_identity import MemberKey
 from elasticjob_api.scaleplan import Migration, MigrationPhase, ScalePlan, ScalePlanStatus
 from elasticjob_api.times import format_time, parse_time
 from msgspec.structs import replace
@@ -18,9 +19,10 @@ from msgspec.structs import replace
 from elasticjob_operator.core.manifests.placement import AvoidedNodes
 from elasticjob_operator.core.members.failure_policy import classify
 from elasticjob_operator.core.model.actions import shortest_wait
-from elasticjob_operator.core.model.observed import Observed, Pod
+from elasticjob_operator.core.model.observed import Observed
 from elasticjob_operator.core.model.plan import Indices
-from elasticjob_operator.core.scaling import drain, node_conditions, progress_messages, resize
+from elasticjob_operator.core.model.pod import Pod
+from elasticjob_operator.core.scaling import disruption, drain, progress_messages, resize
 from elasticjob_operator.core.scaling.plan_membership import PlanMembership
 
 _SUCCEEDED = "the member has finished its work"
@@ -67,7 +69,7 @@ def failed_replacements(observed: Observed, plan: ScalePlan) -> Indices:
     return found
 
 
-def avoided_nodes(observed: Observed, plan: ScalePlan) -> dict[tuple[str, int], AvoidedNodes]:
+def avoided_nodes(observed: Observed, plan: ScalePlan) -> dict[MemberKey, AvoidedNodes]:
     """Return the nodes that each replacement avoids, by its role and index.
 
     It prefers other nodes than that of the old member's pod. If the plan is for a condition of
@@ -80,7 +82,7 @@ def avoided_nodes(observed: Observed, plan: ScalePlan) -> dict[tuple[str, int], 
     }
     if not named:
         return {}
-    required = node_conditions.nodes_to_avoid(observed, plan)
+    required = disruption.nodes_to_avoid(observed, plan)
     starting = [move for move in plan.status.migrations if move.phase == "Starting"]
     nodes = {
         (pod.role, pod.index): (pod.spec.node_name,)
@@ -132,7 +134,7 @@ def begin_next(
     observed: Observed,
     plan: ScalePlan,
     members: PlanMembership,
-    member: tuple[str, int],
+    member: MemberKey,
     why: str,
     now: float,
 ) -> ScalePlanStatus:

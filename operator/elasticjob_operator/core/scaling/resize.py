@@ -19,13 +19,14 @@ from msgspec import to_builtins
 
 from elasticjob_operator.core.manifests.pods import with_resources
 from elasticjob_operator.core.model.actions import ResizePod
-from elasticjob_operator.core.model.observed import Observed, Pod
+from elasticjob_operator.core.model.observed import Observed
 from elasticjob_operator.core.model.plan import (
     Quantities,
     current_indices,
     member_resources,
     with_own_memory,
 )
+from elasticjob_operator.core.model.pod import Pod
 from elasticjob_operator.core.scaling.drain import MAX_NAMES_LISTED
 from elasticjob_operator.core.scaling.plan_membership import PlanMembership
 

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from elasticjob_api.elasticjob import ElasticJob
 from elasticjob_api.gpus import VISIBLE_DEVICES
 from elasticjob_api.indices import IndexSet, parse_indices
+from elasticjob_api.pod_identity import MemberKey
 from elasticjob_api.quantity import parse_quantity, same_quantity
 from elasticjob_api.resources import MAX_RESOURCES, amount_error, name_error
 from elasticjob_api.scaleplan import Migration, PodToMigrate, PodToRemove, ScalePlan
@@ -91,7 +92,7 @@ def _check_first_members(job: ElasticJob, change: ResolvedPlan) -> None:
         raise PlanRefused(error)
 
 
-def member_of(job: ElasticJob, pods: Pods, name: str, field: str) -> tuple[str, int]:
+def member_of(job: ElasticJob, pods: Pods, name: str, field: str) -> MemberKey:
     """Return role and index of the member whose current pod has this name.
 
     Raises:
@@ -130,7 +131,7 @@ def _named_members(
     entries: Sequence[PodToRemove],
     before: Indices,
     field: str,
-) -> list[tuple[str, int]]:
+) -> list[MemberKey]:
     """Return role and index of each entry's member."""
     members = []
     for position, entry in enumerate(entries):
@@ -190,7 +191,7 @@ def _migrated(
     """Return the migrations, each to the lowest free index; add their resources to `by_index`."""
     entries: Sequence[PodToMigrate] = plan.spec.migrate_pods
     free = {role: (indices | targets[role]).free() for role, indices in taken.items()}
-    moves: dict[tuple[str, int], Migration] = {}
+    moves: dict[MemberKey, Migration] = {}
     before = current_indices(job.status)
     for position, (role, index) in enumerate(
         _named_members(job, pods, entries, before, "spec.migratePods")

@@ -1,0 +1,231 @@
+"""Shared by the commands for jobs: options, session with the cluster, errors and exit codes.
+
+Options complete the names of jobs, roles and pods in the shell. A completion prints no errors,
+because the shell would show them in the middle of the user's line.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from enum import StrEnum
+from inspect import Parameter
+from pathlib import Path
+from typing import Annotated, Any, TypeVar
+
+import typer
+from elasticjob_api.elasticjob import ElasticJob
+from elasticjob_api.frameworks import FRAMEWORKS
+from elasticjob_client.cluster import Access, Cluster, open_cluster
+from elasticjob_client.errors import (
+    ClientError,
+    JobEnded,
+    NoCluster,
+    NoSuchObject,
+    NotInTime,
+    WrongArgument,
+)
+from elasticjob_client.jobs import find_job, get_job, list_jobs
+from elasticjob_client.related import pods_of
+
+from elasticjob_cli.common.local_runs import hint
+from elasticjob_cli.common.streams import INTERRUPTED, echo
+
+_COMPLETION_SECONDS = 3.0
+"""A completion takes no longer than this."""
+T = TypeVar("T")
+
+
+def complete_job(context: typer.Context, incomplete: str) -> list[str]:
+    """Return the names of jobs with this beginning."""
+
+    async def work(cluster: Cluster) -> Iterable[str]:
+        return [str(job["metadata"]["name"]) for job in await list_jobs(cluster)]
+
+    return _beginning(incomplete, context, work)
+
+
+def complete_role(context: typer.Context, incomplete: str) -> list[str]:
+    """Return the names of the job's roles with this beginning."""
+
+    async def work(cluster: Cluster) -> Iterable[str]:
+        return (await get_job(cluster, _named_job(context))).spec.replica_specs
+
+    return _beginning(incomplete, context, work)
+
+
+def complete_pod(context: typer.Context, incomplete: str) -> list[str]:
+    """Return the names of the job's pods with this beginning."""
+
+    async def work(cluster: Cluster) -> Iterable[str]:
+        pods = await pods_of(cluster, await get_job(cluster, _named_job(context)))
+        return [str(pod["metadata"]["name"]) for pod in pods]
+
+    return _beginning(incomplete, context, work)
+
+
+def _named_job(context: typer.Context) -> str:
+    """Return the job that the line names.
+
+    Click assigns no names to arguments before an option that has no value yet.
+    """
+    return str(context.params.get("job") or next(iter(context.args), ""))
+
+
+def _beginning(
+    incomplete: str, context: typer.Context, work: Callable[[Cluster], Awaitable[Iterable[str]]]
+) -> list[str]:
+    given = context.params
+    kubeconfig = given.get("kubeconfig")
+    access = Access(
+        Path(kubeconfig) if kubeconfig else None, given.get("context"), given.get("namespace")
+    )
+
+    async def names() -> list[str]:
+        async with asyncio.timeout(_COMPLETION_SECONDS), open_cluster(access) as cluster:
+            return [name for name in await work(cluster) if name.startswith(incomplete)]
+
+    try:
+        return asyncio.run(names())
+    except (ClientError, TimeoutError):
+        return []
+
+
+Framework = StrEnum("Framework", {name: name for name in FRAMEWORKS})  # type: ignore[misc]
+Job = Annotated[
+    str,
+    typer.Argument(
+        help="Name of the ElasticJob, or its unique beginning.",
+        metavar="JOB",
+        autocompletion=complete_job,
+    ),
+]
+ExactJob = Annotated[
+    str, typer.Argument(help="Name of the ElasticJob.", metavar="JOB", autocompletion=complete_job)
+]
+"""Of a command that cannot be undone: a job of a similar name must not take its place."""
+ExactJobs = Annotated[
+    list[str],
+    typer.Argument(help="Names of ElasticJobs.", metavar="JOB...", autocompletion=complete_job),
+]
+Wait = Annotated[bool, typer.Option("--wait", help="Wait until it is done.")]
+Timeout = Annotated[
+    float | None, typer.Option(help="Seconds to wait at most; default: no bound.", min=0.0)
+]
+AnyRole = Annotated[
+    str | None,
+    typer.Option(
+        help="A role's members only; master is the job's master.", autocompletion=complete_role
+    ),
+]
+_CLUSTER_OPTIONS = {
+    "namespace": Annotated[
+        str | None,
+        typer.Option("--namespace", "-n", help="Namespace of the job; default: the context's."),
+    ],
+    "context": Annotated[
+        str | None, typer.Option(help="Context of the kubeconfig; default: its current one.")
+    ],
+    "kubeconfig": Annotated[
+        Path | None, typer.Option(help="Kubeconfig file; default: $KUBECONFIG.")
+    ],
+}
+_WRONG_ARGUMENT = 2
+_JOB_ENDED = 3
+_NOT_IN_TIME = 4
+"""Exit codes."""
+
+
+def for_cluster(command: Callable[..., None]) -> Callable[..., None]:
+    """Give a command the options that choose a cluster, in place of its parameter `access`."""
+    return with_options(command, "access", _CLUSTER_OPTIONS, Access)
+
+
+def with_options(
+    command: Callable[..., None],
+    parameter: str,
+    options: Mapping[str, Any],
+    value: Callable[..., object],
+) -> Callable[..., None]:
+    """Give a command options in place of a parameter, whose value is made from what they are given.
+
+    Args:
+        command: the command.
+        parameter: its name.
+        options: the annotation of each option, by the name of `value`'s argument.
+        value: returns the value of the parameter.
+    """
+
+    def changed(**given: Any) -> None:
+        of_options = {name: given.pop(name) for name in options}
+        command(**given, **{parameter: value(**of_options)})
+
+    parameters = dict(inspect.signature(command, eval_str=True).parameters)
+    del parameters[parameter]
+    for name, option in options.items():
+        parameters[name] = Parameter(name, Parameter.KEYWORD_ONLY, default=None, annotation=option)
+    changed.__doc__ = command.__doc__
+    changed.__annotations__ = {name: each.annotation for name, each in parameters.items()}
+    vars(changed)["__signature__"] = inspect.Signature(list(parameters.values()))
+    return changed
+
+
+def run(access: Access, work: Callable[[Cluster], Awaitable[T]], *, job: str = "") -> T:
+    """Open a session with the cluster and return the result of `work`.
+
+    A `ClientError` becomes one line on standard error and an exit code.
+
+    `job`: the name that the user gave, which may be that of a run on this machine.
+    """
+
+    async def with_cluster() -> T:
+        async with open_cluster(access) as cluster:
+            return await work(cluster)
+
+    with reported(job):
+        return asyncio.run(with_cluster())
+
+
+def run_on_job(access: Access, job: str, work: Callable[[Cluster, ElasticJob], Awaitable[T]]) -> T:
+    """Like `run`, for a job that is given by its name, or by the unique beginning of its name."""
+    with reported():
+        if "/" in job:
+            raise WrongArgument(
+                f"{job[:80]} is not a job's name; for local/NAME: query, history, scale, stop"
+            )
+
+    async def with_job(cluster: Cluster) -> T:
+        found = await find_job(cluster, job)
+        if found.metadata.name != job:
+            echo(f"job {found.metadata.name}", err=True)
+        return await work(cluster, found)
+
+    return run(access, with_job, job=job)
+
+
+@contextmanager
+def reported(job: str = "") -> Iterator[None]:
+    """Turn a `ClientError` into one line and an exit code by its kind, and Ctrl-C into 130.
+
+    `job`: the name that the user gave, which may be that of a run on this machine.
+    """
+    try:
+        yield
+    except ClientError as error:
+        where = ""
+        if job and isinstance(error, NoCluster | NoSuchObject):
+            where = hint(job)
+        echo(f"error: {error}{where}", err=True)
+        raise typer.Exit(_exit_code(error)) from error
+    except KeyboardInterrupt:
+        raise typer.Exit(INTERRUPTED) from None
+
+
+def _exit_code(error: ClientError) -> int:
+    if isinstance(error, JobEnded):
+        return _JOB_ENDED
+    if isinstance(error, NotInTime):
+        return _NOT_IN_TIME
+    return _WRONG_ARGUMENT if isinstance(error, WrongArgument) else 1

@@ -1,0 +1,241 @@
+"""Observes one job through the API server and its master, and waits for conditions."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import Any, TypeVar
+
+import grpc.aio
+from elasticjob_api import names
+from elasticjob_api.elasticjob import ElasticJob
+from elasticjob_api.meta import Object, ObjectMeta
+from elasticjob_api.scaleplan import ScalePlan
+from elasticjob_api.v1 import discovery_pb2, discovery_pb2_grpc, job_pb2, job_pb2_grpc
+from elasticjob_client.cluster import Cluster
+from elasticjob_client.errors import ClientError
+from elasticjob_client.jobs import get_job
+from elasticjob_client.master import MasterEndpoint, find_master
+from elasticjob_kube.informer import Informer
+from elasticjob_kube.resources import ELASTIC_JOBS, PODS, SCALE_PLANS
+from elasticjob_kube.session import Kube
+
+from elasticjob_cli.dev.timeline import NotObserved, Timeline
+
+T = TypeVar("T")
+
+
+class _Terminated(Object, frozen=True):
+    exit_code: int = 0
+
+
+class _State(Object, frozen=True):
+    terminated: _Terminated | None = None
+
+
+class _Container(Object, frozen=True):
+    name: str = ""
+    state: _State = _State()
+
+
+class _PodStatus(Object, frozen=True):
+    phase: str = "Pending"
+    container_statuses: list[_Container] = []
+
+
+class PodView(Object, frozen=True):
+    """The fields of a pod that the demo reads."""
+
+    metadata: ObjectMeta
+    status: _PodStatus = _PodStatus()
+
+    @property
+    def exit_code(self) -> int | None:
+        """Exit code of its training container, once the container has ended."""
+        for container in self.status.container_statuses[:1]:
+            if container.state.terminated is not None:
+                return container.state.terminated.exit_code
+        return None
+
+
+@dataclass
+class JobObserver:
+    """The observed state of one job.
+
+    It prints each change, and re-evaluates the conditions of `until`.
+
+    Attributes:
+        pods: by name.
+        ended: exit code of the training container by pod name, for every pod that has ended.
+        plans: ScalePlans of the job by name.
+        hosts: `name:slots` as host discovery lists them now.
+        status: as the master last reported it.
+        registered_at: `time.monotonic()` when the master first listed the member, by pod name.
+        listed_at: `time.monotonic()` when host discovery first listed the member, by pod name.
+    """
+
+    kube: Kube
+    namespace: str
+    name: str
+    timeline: Timeline
+    job: ElasticJob | None = None
+    pods: dict[str, PodView] = field(default_factory=dict)
+    ended: dict[str, int] = field(default_factory=dict)
+    plans: dict[str, ScalePlan] = field(default_factory=dict)
+    hosts: tuple[str, ...] = ()
+    status: job_pb2.JobStatus = field(default_factory=job_pb2.JobStatus)
+    registered_at: dict[str, float] = field(default_factory=dict)
+    listed_at: dict[str, float] = field(default_factory=dict)
+    _changed: asyncio.Event = field(default_factory=asyncio.Event)
+
+    async def watch(self) -> None:
+        """Keep the observed state up to date until cancelled."""
+        pods: dict[str, Any] = {
+            "namespace": self.namespace,
+            "label_selector": f"{names.LABEL_JOB_NAME}={self.name}",
+        }
+        job: dict[str, Any] = {
+            "namespace": self.namespace,
+            "field_selector": f"metadata.name={self.name}",
+        }
+        plans: dict[str, Any] = {"namespace": self.namespace}
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(
+                Informer(self.kube, PODS, PodView, on_change=self._on_pod, **pods).run()
+            )
+            tasks.create_task(
+                Informer(self.kube, ELASTIC_JOBS, ElasticJob, on_change=self._on_job, **job).run()
+            )
+            tasks.create_task(
+                Informer(self.kube, SCALE_PLANS, ScalePlan, on_change=self._on_plan, **plans).run()
+            )
+            tasks.create_task(self._follow_master())
+
+    async def until(self, what: str, condition: Callable[[], T | None], *, seconds: float) -> T:
+        """Wait until `condition` returns a true value, and return that value.
+
+        `what` describes it in errors.
+
+        Raises:
+            NotObserved: the time is over, or the job has failed.
+        """
+        deadline = time.monotonic() + seconds
+        while not (result := condition()):
+            if self.job is not None and self.job.status.phase == "Failed":
+                raise NotObserved(f"{what}: the job failed: {self.job.status.message}")
+            self._changed.clear()
+            try:
+                async with asyncio.timeout(deadline - time.monotonic()):
+                    await self._changed.wait()
+            except TimeoutError:
+                raise NotObserved(f"{what}: not seen within {seconds:g} s") from None
+        return result
+
+    async def record_registrations(self) -> None:
+        """Poll the master's list of members until cancelled, to time their registration."""
+        master = await self._find_master()
+        async with master.channel() as channel:
+            stub = job_pb2_grpc.JobServiceStub(channel)
+            while True:
+                answer = await stub.GetMembers(
+                    job_pb2.GetMembersRequest(), metadata=master.metadata
+                )
+                for member in answer.members:
+                    self.registered_at.setdefault(member.pod_name, time.monotonic())
+                await asyncio.sleep(0.01)
+
+    def _on_pod(self, before: PodView | None, after: PodView | None) -> None:
+        pod = after or before
+        assert pod is not None
+        name = pod.metadata.name
+        if after is None:
+            self.pods.pop(name, None)
+            self.timeline.event(f"pod {name} is deleted")
+        else:
+            self.pods[name] = after
+            if before is None or before.status.phase != after.status.phase:
+                self.timeline.event(f"pod {name} is {after.status.phase}")
+        if pod.exit_code is not None and name not in self.ended:
+            self.ended[name] = pod.exit_code
+            self.timeline.event(f"pod {name}: the agent ended with exit code {pod.exit_code}")
+        self._changed.set()
+
+    def _on_job(self, before: ElasticJob | None, after: ElasticJob | None) -> None:
+        self.job = after
+        if after is not None and (before is None or before.status.phase != after.status.phase):
+            self.timeline.event(f"job {self.name} is [bold]{after.status.phase or 'created'}[/]")
+        self._changed.set()
+
+    def _on_plan(self, before: ScalePlan | None, after: ScalePlan | None) -> None:
+        if after is None or after.spec.job_name != self.name:
+            return
+        self.plans[after.metadata.name] = after
+        if before is None:
+            reason = f": {after.spec.reason}" if after.spec.reason else ""
+            self.timeline.event(
+                f"ScalePlan {after.metadata.name} by [bold]{after.spec.source}[/]{reason}"
+            )
+        if after.status.phase and (before is None or before.status.phase != after.status.phase):
+            self.timeline.event(f"ScalePlan {after.metadata.name} is {after.status.phase}")
+        self._changed.set()
+
+    async def _find_master(self) -> MasterEndpoint:
+        cluster = Cluster(self.kube, self.namespace)
+        return await find_master(cluster, await get_job(cluster, self.name))
+
+    async def _follow_master(self) -> None:
+        """Follow the streams of the job's present and later masters."""
+        while True:
+            try:
+                master = await self._find_master()
+            except ClientError:
+                await asyncio.sleep(0.1)
+                continue
+            with suppress(grpc.aio.AioRpcError):
+                await self._follow_streams(master)
+            await asyncio.sleep(0.1)
+
+    async def _follow_streams(self, master: MasterEndpoint) -> None:
+        """Follow both streams until both have ended, or one has failed."""
+        # Not in a task group: one that has both an error and a cancellation raises only the error.
+        async with master.channel() as channel:
+            streams = [
+                asyncio.create_task(self._follow_status(channel, master.metadata)),
+                asyncio.create_task(self._follow_hosts(channel, master.metadata)),
+            ]
+            try:
+                ended, _ = await asyncio.wait(streams, return_when=asyncio.FIRST_EXCEPTION)
+                for stream in ended:
+                    stream.result()
+            finally:
+                for stream in streams:
+                    stream.cancel()
+                await asyncio.gather(*streams, return_exceptions=True)
+
+    async def _follow_status(
+        self, channel: grpc.aio.Channel, metadata: tuple[tuple[str, str], ...]
+    ) -> None:
+        stub = job_pb2_grpc.JobServiceStub(channel)
+        async for status in stub.WatchStatus(job_pb2.WatchStatusRequest(), metadata=metadata):
+            if (status.round, status.phase) != (self.status.round, self.status.phase):
+                phase = job_pb2.JobPhase.Name(status.phase).removeprefix("JOB_PHASE_").lower()
+                step = f", step {status.progress.step}" if status.progress.step else ""
+                self.timeline.event(
+                    f"master: round {status.round}, {status.world_size} in the world, {phase}{step}"
+                )
+            self.status = status
+            self._changed.set()
+
+    async def _follow_hosts(
+        self, channel: grpc.aio.Channel, metadata: tuple[tuple[str, str], ...]
+    ) -> None:
+        stub = discovery_pb2_grpc.DiscoveryServiceStub(channel)
+        async for hosts in stub.WatchHosts(discovery_pb2.WatchHostsRequest(), metadata=metadata):
+            self.hosts = tuple(f"{host.name}:{host.slots}" for host in hosts.hosts)
+            for host in hosts.hosts:
+                self.listed_at.setdefault(host.name, time.monotonic())
+            self.timeline.event(f"discovery: {' '.join(self.hosts) or '(no host)'}")
+            self._changed.set()

@@ -1,0 +1,202 @@
+"""Tests that the health conditions follow the master's report, with one event for each change."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from elasticjob_api.elasticjob import ElasticJobStatus, Progress
+from elasticjob_api.meta import Json
+from elasticjob_kube.resources import ELASTIC_JOBS, EVENTS, Resource
+from elasticjob_operator.core.conditions import CONDITION_TYPES, health_conditions
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.support.simulator.cluster import JOB, Cluster
+from tests.support.simulator.fake_kube import FakeKube
+
+SINCE = "2026-01-01T12:00:00Z"
+
+
+class Watched(Cluster):
+    """A running job, and the events that its operator sends."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.kube.now = lambda: self.now
+        self.events: list[tuple[str, str, str]] = []
+        create = self.kube.create
+
+        async def recording(resource: Resource, namespace: str | None, body: Any) -> Json:
+            if resource == EVENTS:
+                self.events.append((body["type"], body["reason"], body["note"]))
+            return await create(resource, namespace, body)
+
+        setattr(self.kube, FakeKube.create.__name__, recording)
+
+    async def settle(self, *, turns: int = 80) -> None:
+        """Let all come to rest, also the events."""
+        await super().settle(turns=turns)
+        await self.operator.executor.events.flush()
+
+    async def report(self, **progress: Any) -> None:
+        """Write what the master writes, and let the operator see it."""
+        self.events.clear()
+        self.kube.set_status(ELASTIC_JOBS, JOB, progress=progress)
+        await self.settle()
+
+    def condition(self, kind: str) -> tuple[str, str, str] | None:
+        """Return status, reason and message of a condition; None when there is none."""
+        status = self.kube.objects[ELASTIC_JOBS, JOB]["status"]
+        found = [c for c in status["conditions"] if c["type"] == kind]
+        return (
+            (found[0]["status"], found[0]["reason"], found[0].get("message", "")) if found else None
+        )
+
+
+async def running() -> Watched:
+    cluster = Watched()
+    await cluster.start()
+    return cluster
+
+
+async def test_a_healthy_job_has_no_such_conditions_and_no_such_events() -> None:
+    cluster = await running()
+    await cluster.report(step=5)
+    assert [cluster.condition(kind) for kind in CONDITION_TYPES] == [None] * 4
+    assert cluster.events == []
+
+
+async def test_a_stall_is_a_condition_and_an_event_and_so_is_its_end() -> None:
+    cluster = await running()
+    text = f"no step has been finished since {SINCE}; the last one is 7"
+    await cluster.report(step=7, stalledSince=SINCE)
+    assert cluster.condition("TrainingStalled") == ("True", "Stalled", text)
+    assert cluster.events == [("Warning", "Stalled", text)]
+    await cluster.report(step=8)
+    assert cluster.condition("TrainingStalled") == ("False", "Resumed", "")
+    assert cluster.events == [("Normal", "Resumed", "steps are finished again")]
+
+
+async def test_stragglers_are_named_and_a_new_one_is_news() -> None:
+    cluster = await running()
+    await cluster.report(step=1, stragglers=["job-worker-1"])
+    assert cluster.condition("Stragglers") == (
+        "True",
+        "StragglersFound",
+        "much slower than the others: job-worker-1",
+    )
+    await cluster.report(step=2, stragglers=["job-worker-1", "job-worker-0"])
+    assert cluster.events == [
+        ("Warning", "StragglersFound", "much slower than the others: job-worker-0, job-worker-1")
+    ]
+    await cluster.report(step=3)
+    assert cluster.condition("Stragglers") == ("False", "NoStragglers", "")
+
+
+async def test_why_a_straggler_is_not_replaced_is_said() -> None:
+    cluster = await running()
+    await cluster.report(
+        step=1, stragglers=["job-worker-1"], whyNotReplaced="it is the work, not the node"
+    )
+    text = "much slower than the others: job-worker-1; not replaced: it is the work, not the node"
+    assert cluster.condition("Stragglers") == ("True", "StragglersFound", text)
+
+
+async def test_a_node_that_failed_its_check_is_named_with_the_error() -> None:
+    cluster = await running()
+    await cluster.report(unfit={"job-worker-1": "no GPU answers"})
+    assert cluster.condition("UnfitNodes") == (
+        "True",
+        "NodeCheckFailed",
+        "job-worker-1: no GPU answers",
+    )
+    await cluster.report(step=1)
+    assert cluster.condition("UnfitNodes") == ("False", "AllFit", "")
+
+
+@pytest.mark.guarantee("process-restarts-are-shown")
+async def test_each_restart_of_a_training_process_in_its_pod_is_an_event() -> None:
+    cluster = await running()
+    for restart in ("job-worker-0: restart 1, after exit code 9", "job-worker-0: restart 2"):
+        await cluster.report(processRestarted=restart)
+        assert cluster.condition("ProcessRestarted") == (
+            "True",
+            "TrainingProcessRestarted",
+            restart,
+        )
+        assert cluster.events == [("Warning", "TrainingProcessRestarted", restart)]
+
+
+@pytest.mark.guarantee("no-writes-at-rest")
+@pytest.mark.parametrize(
+    "progress",
+    [
+        {"stalledSince": SINCE},
+        {"stragglers": ["a", "b"]},
+        {"unfit": {"a": "b"}},
+        {"processRestarted": "a: restart 1"},
+    ],
+)
+async def test_what_stays_as_it_is_costs_no_write_and_no_event(progress: Json) -> None:
+    cluster = await running()
+    await cluster.report(step=7, **progress)
+    version = cluster.kube.writes
+    for metric in range(5):
+        await cluster.report(step=7, metrics={"loss": float(metric)}, **progress)
+        assert cluster.events == []
+    assert cluster.kube.writes == version, "the operator wrote although nothing had changed for it"
+
+
+async def test_a_new_operator_reports_nothing_that_was_reported_before() -> None:
+    cluster = await running()
+    await cluster.report(step=7, stalledSince=SINCE)
+    cluster.events.clear()
+    cluster.kube.crash_in = 1
+    cluster.kube.edit(
+        ELASTIC_JOBS, JOB, lambda spec: spec["replicaSpecs"]["worker"].update(replicas=3)
+    )
+    await cluster.settle()
+    assert [event for event in cluster.events if event[1] == "Stalled"] == []
+    assert cluster.condition("TrainingStalled") is not None
+
+
+async def test_a_suspension_ends_the_conditions_without_an_event_that_training_continues() -> None:
+    cluster = await running()
+    await cluster.report(step=7, stalledSince=SINCE, stragglers=["job-worker-0"])
+    cluster.kube.edit(
+        ELASTIC_JOBS, JOB, lambda spec: spec.setdefault("runPolicy", {}).update(suspend=True)
+    )
+    await cluster.settle()
+    for kind in ("TrainingStalled", "Stragglers"):
+        assert cluster.condition(kind) == ("False", "Suspended", "spec.runPolicy.suspend is true")
+    await cluster.report(step=7)  # the master's last report
+    cluster.kube.edit(ELASTIC_JOBS, JOB, lambda spec: spec["runPolicy"].update(suspend=False))
+    await cluster.settle()
+    assert cluster.condition("TrainingStalled") == ("False", "Resumed", "")
+    assert [event for event in cluster.events if event[1] == "Resumed"] == []
+
+
+async def test_with_the_jobs_end_the_conditions_end() -> None:
+    cluster = await running()
+    await cluster.report(step=7, stalledSince=SINCE)
+    deadline = {"activeDeadlineSeconds": 1}
+    cluster.kube.edit(
+        ELASTIC_JOBS, JOB, lambda spec: spec.setdefault("runPolicy", {}).update(deadline)
+    )
+    await cluster.settle()
+    assert cluster.condition("Failed") is not None
+    assert cluster.condition("TrainingStalled") == ("False", "JobFailed", "")
+
+
+@given(
+    st.dictionaries(st.text(max_size=5), st.text(max_size=1024), max_size=100),
+    st.lists(st.text(), max_size=100),
+)
+def test_however_many_there_are_a_message_stays_short_enough_for_people(
+    unfit: Any, slow: Any
+) -> None:
+    status = ElasticJobStatus(progress=Progress(unfit=unfit, stragglers=slow))
+    for condition in health_conditions(status):
+        assert condition.holds
+        assert len(condition.message) <= 32_768, "the API server refuses more"
