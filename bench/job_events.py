@@ -138,7 +138,7 @@ class RunningJob:
                 self._measured(lambda: self.store.update_pod(pod, None))
                 job = self._store_job()
                 self.store.pods.record_gone(identity_of(job), name)
-            case do.DeletePlan(name, uid):
+            case do.DeleteScaling(_, name, uid):
                 del self._plans[name]
                 self.store.forget_uid(uid)
             case do.ConfirmGone(names):

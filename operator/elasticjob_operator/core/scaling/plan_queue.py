@@ -14,8 +14,8 @@ from collections.abc import Callable, Sequence
 
 from elasticjob_api.elasticjob import ElasticJobStatus
 from elasticjob_api.indices import IndexSet, parse_indices
-from elasticjob_api.scale_requests import ScaleIn, ScaleOut
-from elasticjob_api.scaleplan import FINISHED, PlanPhase, ScalePlan
+from elasticjob_api.scale_requests import ScaleIn, ScaleOut, ScaleRequestStatus
+from elasticjob_api.scaleplan import FINISHED, PlanPhase, ScalePlan, ScalePlanStatus
 from msgspec.structs import replace
 
 from elasticjob_operator.core.members import terminations
@@ -282,7 +282,7 @@ def _keep_waiting(
             end = plan_phases.end(head, "Superseded", message, now)
             return _with_actions(dataclasses.replace(result, planned=None), end)
     actions = [
-        *patches.plan_status(head, replace(head.status, phase="Pending", message=why)),
+        *patches.scaling_status(head, replace(head.status, phase="Pending", message=why)),
         *_mark_pending(later, f"waits for ScalePlan {head.metadata.name}", head),
     ]
     leaving = [
@@ -411,12 +411,10 @@ def _mark_pending(waiting: Sequence[QueueItem], message: str, active: ScalePlan)
     for item in waiting:
         if item.status.phase is not None or item.metadata.uid in owners:
             continue
-        if isinstance(item, ScalePlan):
-            plan_status = replace(item.status, phase="Pending", message=message)
-            actions += patches.plan_status(item, plan_status)
-        else:
-            changed_status = replace(item.status, phase="Pending", message=message)
-            actions += patches.request_status(item, changed_status)
+        status: ScalePlanStatus | ScaleRequestStatus = replace(
+            item.status, phase="Pending", message=message
+        )
+        actions += patches.scaling_status(item, status)
     return actions
 
 
