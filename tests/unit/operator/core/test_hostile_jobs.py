@@ -13,9 +13,9 @@ from elasticjob_operator.core.members.reconcile import MAX_CREATED_BYTES, MAX_CR
 from elasticjob_operator.core.model.actions import CreatePod, DeleteScaling, PatchStatus
 from elasticjob_operator.core.model.observed import Observed
 from elasticjob_operator.core.model.pods import Pods
-from elasticjob_operator.core.scaling.plan_queue import MAX_WAITING
 from elasticjob_operator.core.scaling.request_status import MAX_ENDED
 from elasticjob_operator.core.scaling.resolve import resolve
+from elasticjob_operator.core.scaling.waiting_queue import MAX_WAITING
 
 from tests.support.hostile_jobs import (
     DEFAULTS,
