@@ -12,7 +12,7 @@ from typing import Any
 
 import yaml
 
-from elasticjob_cli.convert.naming import role_name
+from elasticjob_cli.convert.common_fields import role_name
 from elasticjob_cli.convert.report import Place
 from elasticjob_cli.convert.tables.rows import Table
 

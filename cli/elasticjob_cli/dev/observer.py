@@ -68,11 +68,11 @@ class JobObserver:
     It prints each change, and re-evaluates the conditions of `until`.
 
     Attributes:
-        pods: by name.
+        pods: the job's pods by name.
         ended: exit code of the training container by pod name, for every pod that has ended.
         plans: ScalePlans of the job by name.
         hosts: `name:slots` as host discovery lists them now.
-        status: as the master last reported it.
+        status: the status that the master last reported.
         registered_at: `time.monotonic()` when the master first listed the member, by pod name.
         listed_at: `time.monotonic()` when host discovery first listed the member, by pod name.
     """
