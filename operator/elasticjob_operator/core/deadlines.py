@@ -9,7 +9,7 @@ from __future__ import annotations
 from elasticjob_api.elasticjob import ElasticJob, ElasticJobStatus
 from elasticjob_api.times import parse_time
 
-from elasticjob_operator.core.members.failure_policy import why_pending
+from elasticjob_operator.core.members.pod_reports import why_pending
 from elasticjob_operator.core.members.reconcile_result import JobFailure
 from elasticjob_operator.core.model.actions import shortest_wait
 from elasticjob_operator.core.model.observed import Observed

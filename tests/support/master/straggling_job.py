@@ -20,11 +20,11 @@ from elasticjob_master.controller import Controller
 from elasticjob_master.core.autoscale.decision import ScalingDecision
 from elasticjob_master.core.autoscale.job_scaling import EndedPlan
 from elasticjob_master.core.rendezvous.advance import advance
-from elasticjob_master.core.rendezvous.events import (
+from elasticjob_master.core.rendezvous.events import StateRestored
+from elasticjob_master.core.rendezvous.member_events import (
     MemberDisconnected,
     MemberLeaving,
     ProcessExited,
-    StateRestored,
 )
 from elasticjob_master.core.rendezvous.members import Identity, Member
 from elasticjob_master.core.rendezvous.rules import RoleSize

@@ -15,7 +15,7 @@ from elasticjob_api.times import format_time
 from msgspec.structs import replace
 
 from elasticjob_operator.core.members.backoff import run_times
-from elasticjob_operator.core.members.failure_policy import (
+from elasticjob_operator.core.members.pod_reports import (
     failed_container,
     last_line,
     last_words,

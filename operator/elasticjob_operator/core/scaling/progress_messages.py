@@ -12,7 +12,7 @@ from elasticjob_api.indices import parse_indices
 from elasticjob_api.pod_identity import MemberKey
 from elasticjob_api.scaleplan import MAX_WAITING_FOR_CHARACTERS, ScalePlan, ScalePlanStatus
 
-from elasticjob_operator.core.members.failure_policy import describe, why_pending
+from elasticjob_operator.core.members.pod_reports import describe, why_pending
 from elasticjob_operator.core.model.observed import Observed
 from elasticjob_operator.core.model.plan import Indices
 from elasticjob_operator.core.model.pod import Pod
