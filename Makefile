@@ -12,7 +12,7 @@ demo: $(READY)
 	@$(BIN)/elasticjob dev demo $(if $(KEEP),--keep)
 
 # Four test processes, because most tests wait more than they compute; the tests of one file run in one process.
-PARALLEL = -n $(or $(WORKERS),4) --dist loadfile --no-loadscope-reorder --durations=10
+PARALLEL = --workers=$(or $(WORKERS),4) --durations=10
 
 test: $(READY)
 	$(BIN)/python -m pytest $(PARALLEL) tests
@@ -52,7 +52,7 @@ fuzz: $(READY)
 # Real jobs under random faults (docs/reliability.md). FAULTS="kill-master cut-masters": these only; -name: all but this.
 chaos: $(READY)
 	$(BIN)/python -m tests.chaos --minutes=$(or $(MINUTES),20) --seed=$(or $(SEED),1) --faults="$(FAULTS)" \
-		$(if $(GAP),--gap=$(GAP)) $(if $(JOBS),--jobs=$(JOBS)) $(if $(SHARDS),--shards=$(SHARDS))
+		$(if $(GAP),--gap=$(GAP)) $(if $(JOBS),--jobs=$(JOBS)) $(if $(PARTITIONS),--partitions=$(PARTITIONS))
 
 # Mutations of the cores: for each one a test must fail.
 mutations: $(READY)
@@ -71,7 +71,7 @@ nightly: $(READY)
 	$(MAKE) fuzz SEED=$(SEED_OF_TODAY)
 	$(MAKE) mutations
 	$(MAKE) chaos SEED=$(SEED_OF_TODAY)
-	$(MAKE) chaos SEED=$(SEED_OF_TODAY) SHARDS=2
+	$(MAKE) chaos SEED=$(SEED_OF_TODAY) PARTITIONS=2
 	tools/kubeflow_env > /dev/null || [ $$? = 77 ]
 	$(BIN)/python -m pytest tests/unit/kube/test_kubeconfig.py tests/integration/test_client_beside_kubeflow.py --thorough -rs
 	tools/trackers_env > /dev/null || [ $$? = 77 ]

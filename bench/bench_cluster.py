@@ -11,7 +11,7 @@ import asyncio
 import contextlib
 import sys
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass
 from functools import partial
@@ -107,7 +107,7 @@ class BenchCluster:
         if len(namespaces) == 1:
             command += ["--namespace", *namespaces]
         command += ["--master-image", "master:1"]
-        async with _process(command, log) as process:
+        async with running(command, log) as process:
             await _wait_until_idle(process)
             yield
 
@@ -121,7 +121,7 @@ class BenchCluster:
             str(self.cluster.kubeconfig),
             namespace,
         ]
-        async with _process(command, self.logs / f"kubelet-{namespace}.log") as process:
+        async with running(command, self.logs / f"kubelet-{namespace}.log") as process:
             await _wait_until_idle(process)
             yield
 
@@ -203,10 +203,13 @@ async def wait_for_phase(
 
 
 @asynccontextmanager
-async def _process(command: list[str], log: Path) -> AsyncIterator[psutil.Process]:
+async def running(
+    command: list[str], log: Path, environment: Mapping[str, str] | None = None
+) -> AsyncIterator[psutil.Process]:
+    """Run a program while the block lasts; show the end of its output if the block fails."""
     with log.open("ab") as output:
         process = await asyncio.create_subprocess_exec(
-            *command, stdout=output, stderr=output, cwd=REPOSITORY
+            *command, stdout=output, stderr=output, cwd=REPOSITORY, env=environment
         )
     try:
         yield psutil.Process(process.pid)
@@ -220,7 +223,7 @@ async def _process(command: list[str], log: Path) -> AsyncIterator[psutil.Proces
 
 
 def _end_of(log: Path) -> str:
-    return f"end of {log.name}:\n{log.read_text()[-3000:]}\n"
+    return f"end of {log}:\n{log.read_text()[-3000:]}\n"
 
 
 async def _wait_until_idle(process: psutil.Process) -> None:

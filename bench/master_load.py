@@ -15,11 +15,11 @@ from dataclasses import dataclass
 from statistics import quantiles
 
 import uvloop
+from elasticjob_api.step_report import report_of
 from elasticjob_api.v1 import agent_pb2 as pb
 from elasticjob_master.controller import Controller
 from elasticjob_master.core.rendezvous.events import MemberConnected
 from elasticjob_master.core.rendezvous.members import Identity, Member
-from elasticjob_master.server import protobuf
 
 from bench import servers
 from bench.agents import AgentGroup, agent_group, health_seconds, register
@@ -236,7 +236,7 @@ def _report_us(members: int) -> float:
     began = time.perf_counter()
     for number in range(reports):
         message.step = 1 + number // members
-        report = protobuf.report(pb.StepReport.FromString(message.SerializeToString()))
+        report = report_of(pb.StepReport.FromString(message.SerializeToString()))
         controller.step(joined[number % members], report)
     return 1e6 * (time.perf_counter() - began) / reports
 

@@ -20,7 +20,7 @@ from elasticjob_kube.informer import Informer
 from elasticjob_kube.resources import ELASTIC_JOBS, PODS
 from elasticjob_operator.core.manifests.pods import member_pod
 from elasticjob_operator.core.model.pod import Pod
-from elasticjob_operator.core.sharding import Shard
+from elasticjob_operator.core.partitioning import Partition
 from elasticjob_operator.main import OBJECTS_BETWEEN_COLLECTIONS
 from elasticjob_operator.store import Store
 
@@ -111,24 +111,24 @@ async def pod_event_us() -> Result:
 
 
 async def left_out_event_us() -> Result:
-    """Measure the CPU time of a changed pod of another shard. The limit is that of a hash."""
-    observed = _Observed(Shard(0, 1_000_000))
+    """Measure the CPU time of a changed pod of another partition. The limit is that of a hash."""
+    observed = _Observed(Partition(0, 1_000_000))
     raws = list(observed.changed(_EVENTS))
     ours = _us_each(lambda raw: observed.apply(raw), raws)
-    shard = Shard(0, 2)
-    limit = _us_each(lambda _: shard.has("team-1"), raws)
+    partition = Partition(0, 2)
+    limit = _us_each(lambda _: partition.has("team-1"), raws)
     return Result([ours], [limit], "us of CPU", n=_EVENTS)
 
 
 class _Observed:
     """The store and the informer of pods of a leader, without a cluster."""
 
-    def __init__(self, shard: Shard | None = None) -> None:
+    def __init__(self, partition: Partition | None = None) -> None:
         gc.set_threshold(OBJECTS_BETWEEN_COLLECTIONS)
         self.store = Store()
         nowhere: Any = None
         self._pods: Informer[Pod] = Informer(
-            nowhere, PODS, Pod, only=shard.has if shard else None, on_change=self._on_change
+            nowhere, PODS, Pod, only=partition.has if partition else None, on_change=self._on_change
         )
         self._version = 0
 

@@ -7,7 +7,6 @@ its own with the TLS certificate and the token of a real job, made as the operat
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import os
 import re
 import ssl
@@ -28,7 +27,7 @@ from elasticjob_operator.certificates import new_job_secrets
 from elasticjob_operator.ensure_infrastructure import ensure_infrastructure
 
 from bench import jobs
-from bench.bench_cluster import BenchCluster
+from bench.bench_cluster import BenchCluster, running
 from bench.grpc_client import Connection, connect
 
 _START_SECONDS = 30.0
@@ -124,24 +123,13 @@ async def _running(
         **(more or {}),
     }
     log = folder / "log"
-    with log.open("wb") as output:
-        process = await asyncio.create_subprocess_exec(
-            *command, env=environment, stdout=output, stderr=output
-        )
-    try:
+    async with running(command, log, environment) as process:
         async with asyncio.timeout(_START_SECONDS):
             while (found := _PORT.search(log.read_bytes())) is None:
-                if process.returncode is not None:
-                    raise RuntimeError(f"{command[0]} ended with {process.returncode}")
+                if not process.is_running() or process.status() == psutil.STATUS_ZOMBIE:
+                    raise RuntimeError(f"{command[0]} has ended")
                 await asyncio.sleep(0.02)
-        yield Server(psutil.Process(process.pid), int(found[1]))
-    except BaseException:
-        sys.stderr.write(f"end of the log of {command[0]}:\n{log.read_text()[-3000:]}\n")
-        raise
-    finally:
-        with contextlib.suppress(ProcessLookupError):
-            process.kill()
-        await process.wait()
+        yield Server(process, int(found[1]))
 
 
 def _service_account(folder: Path, bench: BenchCluster, token: str) -> None:

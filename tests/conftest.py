@@ -26,6 +26,8 @@ from tests.support.open_sessions import close, follow_sessions, open_sessions
 from tests.support.operator_process import exists
 from tests.support.wait import until
 
+pytest_plugins = ["tests.support.forked_workers"]
+
 REPOSITORY = Path(__file__).parents[1]
 
 # No deadline and no check of speed, because the duration of an example depends on the machine.
@@ -139,9 +141,7 @@ def shared_cluster(
     The first process starts it, and stops it after the last one.
     """
     base = factory.getbasetemp()
-    run = base
-    if "PYTEST_XDIST_WORKER" in os.environ:
-        run = base.parent  # a worker's directory is inside the run's
+    run = base.parent if "PYTEST_XDIST_WORKER" in os.environ else base
     os.environ.setdefault("GOGC", "400")  # the API server uses less CPU, and more memory
     with (run / f"{name}.users").open("w") as users:
         fcntl.flock(users, fcntl.LOCK_SH)

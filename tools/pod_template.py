@@ -14,7 +14,7 @@ annotation of `kubectl apply`. The API server checks the values when the pod is 
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import msgspec
@@ -169,14 +169,17 @@ def embedded(name: str) -> Json:
 def _resolved(schema: Json, definitions: dict[str, Json]) -> Json:
     if "$ref" in schema:
         return _resolved(definitions[schema["$ref"]], definitions)
+    return with_nested(schema, lambda nested: _resolved(nested, definitions))
+
+
+def with_nested(schema: Json, change: Callable[[Json], Json]) -> Json:
+    """Return a schema with each schema directly below it changed."""
     found = dict(schema)
     for key in ("items", "additionalProperties"):
         if key in schema:
-            found[key] = _resolved(schema[key], definitions)
+            found[key] = change(schema[key])
     if "properties" in schema:
-        found["properties"] = {
-            key: _resolved(value, definitions) for key, value in schema["properties"].items()
-        }
+        found["properties"] = {key: change(each) for key, each in schema["properties"].items()}
     return found
 
 

@@ -41,8 +41,7 @@ def _section(definition: Json) -> str:
             for path, field, required in _fields(schema["properties"][part], part)
         ]
         lines.append("")
-    rules = [(path, rule) for path, rule in _rules(schema, "")]
-    if rules:
+    if rules := list(_rules(schema, "")):
         lines += [
             "Rules:",
             "",

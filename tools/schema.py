@@ -7,11 +7,12 @@ from collections.abc import Mapping
 from typing import Any, cast
 
 import msgspec
+from elasticjob_api import names
 from elasticjob_api.meta import Column, Json, Object, Rule
 from msgspec import NODEFAULT
 from msgspec import inspect as mi
 
-from tools.pod_template import embedded
+from tools.pod_template import embedded, with_nested
 
 _BOUNDS = {
     "ge": "minimum",
@@ -24,12 +25,9 @@ _BOUNDS = {
 
 def crd(
     resource: type[Object],
-    *,
-    group: str,
-    version: str,
-    plural: str,
     short_name: str,
     columns: tuple[Column, ...],
+    *,
     selectable: tuple[str, ...] = (),
     scale: Mapping[str, str] | None = None,
 ) -> Json:
@@ -37,20 +35,18 @@ def crd(
 
     Args:
         resource: the type; its name is the kind.
-        group: the API group.
-        version: the API version.
-        plural: the plural of the kind, as in URLs.
         short_name: the short name for kubectl.
         columns: the columns of `kubectl get`.
         selectable: the paths of the fields by which clients can filter.
-        scale: the paths of the scale subresource; None: the kind has no such subresource.
+        scale: the paths of the scale subresource. Default: the kind has no such subresource.
     """
     kind = resource.__name__
+    plural = f"{kind.lower()}s"
     subresources: Json = {"status": {}}
     if scale:
         subresources["scale"] = dict(scale)
     served: Json = {
-        "name": version,
+        "name": names.VERSION,
         "served": True,
         "storage": True,
         "subresources": subresources,
@@ -62,9 +58,9 @@ def crd(
     return {
         "apiVersion": "apiextensions.k8s.io/v1",
         "kind": "CustomResourceDefinition",
-        "metadata": {"name": f"{plural}.{group}"},
+        "metadata": {"name": f"{plural}.{names.GROUP}"},
         "spec": {
-            "group": group,
+            "group": names.GROUP,
             "scope": "Namespaced",
             "names": {
                 "kind": kind,
@@ -108,13 +104,7 @@ def _root(resource: type[Object]) -> Json:
 def _without_defaults(schema: Json) -> Json:
     """Return the schema without defaults: a status shows only fields that were written."""
     found = {key: value for key, value in schema.items() if key != "default"}
-    for key in ("items", "additionalProperties"):
-        if key in schema:
-            found[key] = _without_defaults(schema[key])
-    if "properties" in schema:
-        properties = schema["properties"].items()
-        found["properties"] = {key: _without_defaults(value) for key, value in properties}
-    return found
+    return with_nested(found, _without_defaults)
 
 
 def _struct(info: mi.StructType) -> Json:

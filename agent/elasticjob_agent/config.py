@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from elasticjob_api import names
+from elasticjob_api.drain_times import DEFAULT_DRAIN_SECONDS
 from elasticjob_api.frameworks import FRAMEWORKS
-from elasticjob_api.limits import DEFAULT_DRAIN_SECONDS
 
 
 class ConfigError(Exception):

@@ -6,6 +6,8 @@ import asyncio
 import time
 from collections.abc import Callable
 
+from elasticjob_api import drain_times
+
 from elasticjob_agent.events import EndProcess
 from elasticjob_agent.process import TrainingProcesses
 from elasticjob_agent.training_socket import TrainingSocket
@@ -35,7 +37,7 @@ async def end(
             # Meanwhile it may leave at its next commit, write a snapshot, or begin to listen.
             delay = sigterm_delay_seconds
             if action.by_node and leaves_by_itself():
-                delay = action.terminate_after / 2
+                delay = drain_times.own_end(action.terminate_after)
             await asyncio.sleep(min(delay, action.terminate_after))
         if socket.listens_for_stop:
             await asyncio.sleep(begun + action.terminate_after - time.monotonic())

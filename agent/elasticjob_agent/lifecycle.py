@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from elasticjob_api import names
+from elasticjob_api import drain_times, names
 
 from elasticjob_agent.events import (
     KILL_NOW,
@@ -129,7 +129,7 @@ def _launch(state: State, launch: Launch) -> Decision:
 
 def _stop(state: State, event: StopRequested) -> Decision:
     if state.running and state.running.round == event.round:
-        end = EndProcess(terminate_after=event.grace, kill_after=2 * event.grace)
+        end = EndProcess(event.grace, kill_after=drain_times.sigkill_of_stop(event.grace))
         return replace(state, stopping=True, next_launch=None), (end,)
     if not state.running and state.last_exit and state.last_exit.round == event.round:
         return state, (state.last_exit,)
@@ -183,7 +183,7 @@ def _ended(state: State, event: ProcessEnded) -> Decision:
 
 def _graceful_end(seconds: float) -> EndProcess:
     """Return how to end a process that must have exited within `seconds`."""
-    return EndProcess(terminate_after=0.8 * seconds, kill_after=seconds)
+    return EndProcess(drain_times.sigterm_of_leaving(seconds), kill_after=seconds)
 
 
 def _exit_code(state: State) -> int:

@@ -18,12 +18,13 @@ from typing import Protocol
 import grpc
 import grpc.aio
 from elasticjob_api import names
+from elasticjob_api.step_report import StepReport
 from elasticjob_api.v1 import agent_pb2 as pb
 from elasticjob_api.v1.agent_pb2_grpc import AgentServiceStub
 
 from elasticjob_agent import VERSION
 from elasticjob_agent.config import Config
-from elasticjob_agent.step_reports import PendingReports, StepReport
+from elasticjob_agent.step_reports import PendingReports
 
 REGISTER_SECONDS = 5.0
 HEARTBEAT_SECONDS = 1.0
@@ -227,18 +228,8 @@ class MasterConnection:
     async def _write_report(self, stream: Stream) -> None:
         report = self._reports.take()
         assert report is not None
-        message = pb.StepReport(
-            round=report.round,
-            step=report.step,
-            total_steps=report.total,
-            samples=report.samples,
-            seconds=report.seconds,
-            metrics=report.metrics,
-            steps=report.steps,
-            compute_seconds=report.compute_seconds,
-        )
         try:
-            await stream.write(pb.AgentMessage(step=message))
+            await stream.write(pb.AgentMessage(step=report.message()))
         except BaseException:
             self._reports.add(report)  # sent again on the next stream
             raise

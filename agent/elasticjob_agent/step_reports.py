@@ -8,28 +8,13 @@ finish the same steps in the same time: their samples add up, but steps and seco
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
 from elasticjob_api.limits import MAX_METRICS, MAX_STEP
+from elasticjob_api.step_report import StepReport
 
 MAX_ROUNDS = 16
 LEAD = 3
-
-
-@dataclass(frozen=True)
-class StepReport:
-    """Steps of one round that a process has finished since its last report."""
-
-    round: int
-    step: int
-    total: int = 0
-    samples: float = 0.0
-    seconds: float = 0.0
-    metrics: Mapping[str, float] = field(default_factory=dict)
-    steps: int = 0
-    compute_seconds: float = 0.0
-    local_rank: int = 0
 
 
 def merge(older: StepReport, newer: StepReport) -> StepReport:
@@ -39,7 +24,7 @@ def merge(older: StepReport, newer: StepReport) -> StepReport:
     return StepReport(
         round=newer.round,
         step=max(older.step, newer.step),
-        total=newer.total or older.total,
+        total_steps=newer.total_steps or older.total_steps,
         samples=older.samples + newer.samples,
         seconds=older.seconds + newer.seconds,
         metrics=dict(metrics[-MAX_METRICS:]),

@@ -6,9 +6,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from elasticjob_api.limits import MAX_SLOTS
+from elasticjob_api.step_report import StepReport
 from elasticjob_api.v1 import agent_pb2 as pb
-
-from elasticjob_agent.step_reports import StepReport
 
 MOST_FRAMES = 64
 MOST_THREADS = 8
@@ -26,7 +25,7 @@ def step_report(message: dict[str, Any], *, round_: int, local_rank: int) -> Ste
         round=round_,
         local_rank=local_rank,
         step=_count(message["step"]),
-        total=_count(message.get("total") or 0),
+        total_steps=_count(message.get("total") or 0),
         samples=float(message.get("samples", 0)),
         seconds=float(message.get("seconds", 0)),
         metrics={_encodable(name): float(value) for name, value in metrics},

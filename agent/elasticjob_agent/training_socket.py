@@ -28,6 +28,7 @@ from types import MappingProxyType
 from typing import Any
 
 import grpc.aio
+from elasticjob_api.step_report import StepReport
 from elasticjob_api.transports import abort
 from elasticjob_api.v1 import agent_pb2
 
@@ -35,7 +36,6 @@ from elasticjob_agent import training_messages, writable_directory
 from elasticjob_agent.proxy.master_call import CallError
 from elasticjob_agent.proxy.master_proxy import Handler, MasterProxy
 from elasticjob_agent.proxy.shards import Request
-from elasticjob_agent.step_reports import StepReport
 
 MAX_LINE_BYTES = 1 << 20
 DISCONNECT_SECONDS = 1.0

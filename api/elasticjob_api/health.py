@@ -9,6 +9,7 @@ from msgspec import Meta
 from elasticjob_api.meta import Object
 
 _Seconds = Annotated[int, Meta(ge=1, le=86_400)]
+OnStall = Literal["Report", "Restart"]
 
 
 class NodeCheck(Object, frozen=True):
@@ -55,7 +56,7 @@ class Health(Object, frozen=True):
         ),
     ] = 300
     on_stall: Annotated[
-        Literal["Report", "Restart"],
+        OnStall,
         Meta(
             description="Report: the job gets the condition TrainingStalled and an event. "
             "Restart: all training processes also restart from their checkpoint."

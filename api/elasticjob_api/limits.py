@@ -26,8 +26,6 @@ master may have claimed the job.
 """
 LEAST_MASTER_FORCE_DELETE_SECONDS = 30
 """The least time after which a master that does not end is replaced: its messages have arrived."""
-DEFAULT_DRAIN_SECONDS = 30
-"""Seconds in which a leaving member must finish its step and save its state."""
 MAX_ROLES = 32
 """Roles of a job. The API server's limit for the cost of CEL rules would allow twice as many."""
 MAX_ROLE_STATUSES = 4 * MAX_ROLES

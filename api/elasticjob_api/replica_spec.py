@@ -6,7 +6,8 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from msgspec import Meta
 
-from elasticjob_api.limits import DEFAULT_DRAIN_SECONDS, MAX_RESTARTS, MAX_ROLES, MAX_SLOTS
+from elasticjob_api.drain_times import DEFAULT_DRAIN_SECONDS
+from elasticjob_api.limits import MAX_RESTARTS, MAX_ROLES, MAX_SLOTS
 from elasticjob_api.meta import Object, Quantity, Rule
 
 PodTemplate = Annotated[
@@ -33,6 +34,7 @@ DELAYS_IN_ORDER = Rule(
     values=("self.maxDelaySeconds", "self.minDelaySeconds"),
 )
 """The rule of objects with a shortest and a longest delay."""
+OnWorldChange = Literal["Restart", "Keep", "Notify"]
 FailureAction = Literal["Ignore", "Restart", "RestartWithMoreMemory", "FailJob"]
 
 
@@ -253,7 +255,7 @@ class ReplicaSpec(Object, frozen=True):
         ),
     ] = "Managed"
     on_world_change: Annotated[
-        Literal["Restart", "Keep", "Notify"] | None,
+        OnWorldChange | None,
         Meta(
             description="What happens to the role's processes when other members join or leave. "
             "Restart: they restart in the new world. Keep: they continue. Notify: they continue "

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import base64
 import binascii
-from collections.abc import AsyncGenerator, AsyncIterator, Iterator
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
 from typing import Any
 
@@ -34,6 +34,8 @@ from elasticjob_client.master import (
 )
 
 _FIRST_SECONDS = 3.0
+_Method = tuple[Callable[..., Any], Callable[..., Message]]
+"""A method of JobService, and the class of its requests."""
 _EARLIER = "its operator or its master was of an earlier version, which stores nothing"
 
 
@@ -55,22 +57,40 @@ class Master:
     def __init__(self, endpoint: MasterEndpoint, channel: grpc.aio.Channel, job: str) -> None:
         """`job`: namespace and name, for errors."""
         self._endpoint = endpoint
-        self._stub = job_pb2_grpc.JobServiceStub(channel)
         self._job = job
+        stub = job_pb2_grpc.JobServiceStub(channel)
+        self._get: Mapping[str, _Method] = {
+            "Status": (stub.GetStatus, job_pb2.GetStatusRequest),
+            "Members": (stub.GetMembers, job_pb2.GetMembersRequest),
+            "Progress": (stub.GetProgress, job_pb2.GetProgressRequest),
+            "History": (stub.GetHistory, job_pb2.GetHistoryRequest),
+            "Plans": (stub.GetPlans, job_pb2.GetPlansRequest),
+            "Autoscaling": (stub.GetAutoscaling, job_pb2.GetAutoscalingRequest),
+            "World": (stub.GetWorld, job_pb2.GetWorldRequest),
+            "Stacks": (stub.GetStacks, job_pb2.GetStacksRequest),
+            "Report": (stub.GetReport, job_pb2.GetReportRequest),
+        }
+        self._watch: Mapping[str, _Method] = {
+            "Status": (stub.WatchStatus, job_pb2.WatchStatusRequest),
+            "Members": (stub.WatchMembers, job_pb2.WatchMembersRequest),
+            "Progress": (stub.WatchProgress, job_pb2.WatchProgressRequest),
+            "History": (stub.WatchHistory, job_pb2.WatchHistoryRequest),
+            "Plans": (stub.WatchPlans, job_pb2.WatchPlansRequest),
+            "Autoscaling": (stub.WatchAutoscaling, job_pb2.WatchAutoscalingRequest),
+            "Report": (stub.WatchReport, job_pb2.WatchReportRequest),
+        }
 
     async def get(self, name: str, *, seconds: float = CALL_SECONDS, **fields: Any) -> Any:
         """Return the answer to `Get<name>` of JobService with these fields: `GetProgress`."""
+        call, request = self._get[name]
         with self._explained():
-            call = getattr(self._stub, f"Get{name}")
-            return await call(
-                _request("Get", name, **fields), metadata=self._endpoint.metadata, timeout=seconds
-            )
+            return await call(request(**fields), metadata=self._endpoint.metadata, timeout=seconds)
 
     async def watch(self, name: str) -> AsyncGenerator[Any, None]:
         """Yield the answers to `Watch<name>` of JobService until this master ends."""
+        call, request = self._watch[name]
         with self._explained():
-            call = getattr(self._stub, f"Watch{name}")
-            async for answer in call(_request("Watch", name), metadata=self._endpoint.metadata):
+            async for answer in call(request(), metadata=self._endpoint.metadata):
                 yield answer
 
     async def snapshot(self, status: job_pb2.JobStatus | None = None) -> job_pb2.StoredAnswers:
@@ -236,12 +256,6 @@ async def stored_answers(cluster: Cluster, job: ElasticJob) -> job_pb2.StoredAns
         raise NoReport(f"the answers in {where} are those of another job")
     answers.report.outcome.CopyFrom(outcome(job.status))
     return answers
-
-
-def _request(kind: str, name: str, **fields: Any) -> Message:
-    """Return the request of `Get` or `Watch`, which is mostly empty."""
-    request: Message = getattr(job_pb2, f"{kind}{name}Request")(**fields)
-    return request
 
 
 def _error(error: grpc.aio.AioRpcError, where: str) -> ClientError:

@@ -16,8 +16,8 @@ import msgspec
 from elasticjob_api import names
 from elasticjob_api.elasticjob import ElasticJob
 from elasticjob_api.meta import Json
+from elasticjob_api.scale_requests import ScaleIn, ScaleOut
 from elasticjob_api.scaleplan import ScalePlan
-from elasticjob_api.scalers import ScaleIn, ScaleOut
 from elasticjob_api.times import parse_time
 from elasticjob_kube.errors import KubeError, NotFound, Refused
 from elasticjob_kube.resources import (

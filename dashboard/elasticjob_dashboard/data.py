@@ -30,7 +30,7 @@ def sections_of(data: bytes) -> Sections:
     """Return the sections of the page's data. Raises `msgspec.DecodeError`.
 
     Args:
-        data: from a master, of whatever version.
+        data: the answer of a master of any version.
     """
     found = msgspec.json.decode(data, type=dict[str, msgspec.Raw])
     # JSON has line ends only between values: a section remains on one line of a stream.

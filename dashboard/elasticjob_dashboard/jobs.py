@@ -39,9 +39,9 @@ class VisibleJobs:
     """The jobs that a user may list, as they are now.
 
     Attributes:
-        jobs: at most `MOST_JOBS` are shown.
-        plans: of these jobs, and others.
-        rights: by namespace.
+        jobs: all of them; at most `MOST_JOBS` are shown.
+        plans: the plans of these jobs, and others.
+        rights: the user's rights by namespace.
         more: the number of jobs that were not read.
         notes: what is missing, and why.
     """

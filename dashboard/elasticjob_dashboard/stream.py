@@ -30,7 +30,7 @@ class Streams:
         read: returns the page's data now. All streams share what it has returned lately.
         most: the number of streams that may be open.
         seconds: between two looks for changes.
-        among: the open streams that count, if several share a server; None: only these.
+        among: the open streams that count, if several share a server; by default only these.
     """
 
     def __init__(

@@ -15,7 +15,7 @@ import threading
 import time
 from typing import Any
 
-from elasticjob_api import names
+from elasticjob_api import drain_times, names
 
 from elasticjob._agent_connection import AgentConnection, AgentError
 from elasticjob._idleness import Idleness
@@ -23,9 +23,6 @@ from elasticjob._world_group import Group, Meeting
 from elasticjob.progress import confirm_stop
 
 log = logging.getLogger("elasticjob")
-
-DRAIN_SECONDS = 30.0
-"""The default of `drainSeconds`, the time to take a world."""
 
 _POLL_SECONDS = 0.05
 _NEWS_SECONDS = 1.0
@@ -47,9 +44,8 @@ class Watch(threading.Thread):
         self._group = group
         self._closed = threading.Event()
         self._due_round = -1
-        # Half of the time to take the world is left for the next commit.
-        drain_seconds = float(os.environ.get(names.ENV_DRAIN_SECONDS, DRAIN_SECONDS))
-        self._patience = drain_seconds / 2
+        given = os.environ.get(names.ENV_DRAIN_SECONDS, drain_times.DEFAULT_DRAIN_SECONDS)
+        self._patience = drain_times.own_end(float(given))
         self.meeting: Meeting | None = None
         self.start()
 

@@ -7,16 +7,24 @@ import ipaddress
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import get_args
+from typing import Any, get_args
 
 import msgspec
 from elasticjob_api import names
 from elasticjob_api.frameworks import FRAMEWORKS
-from elasticjob_api.health import Health
+from elasticjob_api.health import Health, OnStall
 from elasticjob_api.json_log import LogFormat
 from elasticjob_api.limits import LISTED_MEMBERS
+from elasticjob_api.replica_spec import OnWorldChange
 
 from elasticjob_master.core.rendezvous.rules import RoleSize
+
+_OPTIONS_OF_HEALTH = {
+    "--lost-seconds": "lostSeconds",
+    "--stall-seconds": "stallSeconds",
+    "--straggler-seconds": "stragglerSeconds",
+    "--on-stall": "onStall",
+}
 
 
 class ConfigError(Exception):
@@ -178,14 +186,10 @@ def _log_format(options: argparse.Namespace, environment: Mapping[str, str]) -> 
 
 def _health(options: argparse.Namespace) -> Health:
     """Return `spec.health` from the options; they are for a master without Kubernetes only."""
-    options_of_health = {
-        "--lost-seconds": ("lostSeconds", options.lost_seconds),
-        "--stall-seconds": ("stallSeconds", options.stall_seconds),
-        "--straggler-seconds": ("stragglerSeconds", options.straggler_seconds),
-        "--on-stall": ("onStall", options.on_stall),
-    }
     given = {
-        option: setting for option, setting in options_of_health.items() if setting[1] is not None
+        option: (name, value)
+        for option, name in _OPTIONS_OF_HEALTH.items()
+        if (value := getattr(options, name)) is not None
     }
     if given and not options.standalone:
         raise ConfigError(
@@ -239,25 +243,15 @@ def _parser() -> argparse.ArgumentParser:
         action="store_true",
         help="standalone: each line is the number of workers from then on; end with the input",
     )
-    parser.add_argument(
-        "--lost-seconds", type=int, metavar="N", help="standalone: as spec.health.lostSeconds"
-    )
-    parser.add_argument(
-        "--stall-seconds", type=int, metavar="N", help="standalone: as spec.health.stallSeconds"
-    )
-    parser.add_argument(
-        "--straggler-seconds",
-        type=int,
-        metavar="N",
-        help="standalone: as spec.health.stragglerSeconds",
-    )
-    parser.add_argument(
-        "--on-stall", choices=["Report", "Restart"], help="standalone: as spec.health.onStall"
-    )
+    for option, name in _OPTIONS_OF_HEALTH.items():
+        values: dict[str, Any] = {"type": int, "metavar": "N"}
+        if name == "onStall":
+            values = {"choices": get_args(OnStall)}
+        parser.add_argument(option, dest=name, help=f"standalone: as spec.health.{name}", **values)
     parser.add_argument(
         "--on-world-change",
         default="Restart",
-        choices=["Restart", "Keep", "Notify"],
+        choices=get_args(OnWorldChange),
         help="standalone: as onWorldChange of the workers",
     )
     parser.add_argument(

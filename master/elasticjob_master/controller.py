@@ -11,40 +11,23 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Literal
 
 from elasticjob_api import names
 from elasticjob_api.frameworks import FRAMEWORKS, Framework, framework_of
-from elasticjob_api.health import Health
+from elasticjob_api.step_report import StepReport
 from elasticjob_shards import LeasesOfRound, Ledgers
 
 from elasticjob_master.agent_streams import AgentStreams, Send
 from elasticjob_master.core import collectives
 from elasticjob_master.core.accounting import Accounting
-from elasticjob_master.core.history import PROCESS_RESTARTED, History
-from elasticjob_master.core.progress import Progress, Report
+from elasticjob_master.core.history import PROCESS_RESTARTED, History, NewEvent
+from elasticjob_master.core.progress import Progress
+from elasticjob_master.core.rendezvous import events
 from elasticjob_master.core.rendezvous.advance import advance
 from elasticjob_master.core.rendezvous.commands import Command, Exit, MemberRemoved, ReleaseLeases
-from elasticjob_master.core.rendezvous.events import (
-    DrainOrdered,
-    Event,
-    HeartbeatReceived,
-    MasterStalled,
-    MemberConnected,
-    MemberDisconnected,
-    MemberRegistered,
-    ProcessExited,
-    ProcessRestarted,
-    SettingsObserved,
-    StandbyChanged,
-    StateRestored,
-    StateShared,
-    StateStored,
-    StepsReported,
-    TrainingHung,
-)
 from elasticjob_master.core.rendezvous.members import Identity, Member, Usage
 from elasticjob_master.core.rendezvous.rules import Phase, Rules, Timing
 from elasticjob_master.core.rendezvous.state import RendezvousState
@@ -55,7 +38,6 @@ from elasticjob_master.core.sync.key_value import KeyValueStore
 from elasticjob_master.decision_timer import DecisionTimer
 from elasticjob_master.job_facts import JobFacts, PlanFacts
 from elasticjob_master.monitors import accountant, history_recorder
-from elasticjob_master.monitors.findings import NewEvent
 from elasticjob_master.monitors.health import HealthMonitor
 from elasticjob_master.monitors.history_recorder import HistoryRecorder
 from elasticjob_master.published_hosts import PublishedHosts
@@ -70,13 +52,13 @@ _HOST_LISTS_SHARE = 0.02
 list of thousands is not made for each of them.
 """
 
-Notice = Literal["changed", "store_needed", "new_round", "plan_wanted", "decided"]
+Notice = Literal["changed", "store_needed", "new_round", "plan_wanted", "exit_held", "decided"]
 """The kinds of notices.
 
 "changed": something that must be stored has changed. "store_needed": a world or a host list waits
 for a write of the state. "new_round": the values and barriers of the last round are deleted.
-"plan_wanted": a ScalePlan is to be created. "decided": the controller has made a decision and sent
-its commands.
+"plan_wanted": a ScalePlan is to be created. "exit_held": an agent has to end. "decided": the
+controller has made a decision and sent its commands.
 """
 
 
@@ -88,10 +70,18 @@ class Controller:
         rendezvous: the members and their world; only `advance` changes it.
         master_starts: the number of masters that this job has had, with this one.
         heartbeats: the number that this master has received.
-        send_exit: sends the command that ends an agent; it may do so later.
     """
 
-    def __init__(self, *, framework: str, facts: JobFacts | None = None) -> None:
+    def __init__(
+        self, *, framework: str, facts: JobFacts | None = None, holds_exits: bool = False
+    ) -> None:
+        """Begin without members.
+
+        Args:
+            framework: the name of the job's framework.
+            facts: the job, if it is known already.
+            holds_exits: the commands that end agents are held until a caller takes and sends them.
+        """
         self._framework_name = framework
         self.facts = facts or JobFacts()
         self.framework = self._framework()
@@ -110,7 +100,8 @@ class Controller:
         self._adopt_settings()
         self.streams = AgentStreams(self.intervals)
         self.stacks = StackRequests(self.streams.send, self.now)
-        self.send_exit: Callable[[Exit], None] = self.streams.send
+        self._holds_exits = holds_exits
+        self._held_exits: list[Exit] = []
         # A framework that defines roles trains on the workers only.
         self.hosts = PublishedHosts(names.ROLE_WORKER if self.framework.roles else None)
         self.master_starts = 1
@@ -134,7 +125,7 @@ class Controller:
         """Make a pod a member. Raises `NotCurrent`."""
         self.members.check_registration(identity)
         known = self.members.get(identity.pod_uid) is not None
-        self.handle(MemberRegistered(identity))
+        self.handle(events.MemberRegistered(identity))
         if not known:
             pod = identity.pod_name
             log.info("registered %s at %s", pod, identity.address, extra={"member": pod})
@@ -142,13 +133,13 @@ class Controller:
 
     def connect(
         self,
-        event: MemberConnected,
+        event: events.MemberConnected,
         send: Send,
         leases: Sequence[LeasesOfRound] = (),
         *,
         complete: bool = False,
     ) -> Member | None:
-        """Accept a member's stream, in place of an older one; None: the pod is not registered.
+        """Accept a member's stream, in place of an older one. Return None for an unknown pod.
 
         If the leases are complete, the member holds no others.
         """
@@ -189,14 +180,14 @@ class Controller:
     def disconnect(self, uid: str, send: Send) -> None:
         """Handle the end of a stream, unless a newer one has replaced it."""
         if self.streams.close(uid, send):
-            self.handle(MemberDisconnected(uid))
+            self.handle(events.MemberDisconnected(uid))
 
     def heartbeat(self, uid: str, usage: Usage) -> None:
         """Handle a heartbeat of a member."""
         self.heartbeats += 1
-        self._apply(HeartbeatReceived(uid, usage))
+        self._apply(events.HeartbeatReceived(uid, usage))
 
-    def step(self, member: Member, report: Report) -> None:
+    def step(self, member: Member, report: StepReport) -> None:
         """Handle a report of a member's training steps."""
         present = self.rendezvous.round
         problem = report.validation_error()
@@ -211,12 +202,12 @@ class Controller:
             report = replace(report, round=present)
         wall = time.time()
         stepped = self.progress.add_report(member.uid, report, now=self.now(), wall=wall)
-        self._apply(StepsReported(member.uid, report))
+        self._apply(events.StepsReported(member.uid, report))
         if stepped and report.round == present:
             event = self.health_monitor.step_finished(report, process_round=present, wall=wall)
             self._record(event)
 
-    def exited(self, member: Member, event: ProcessExited) -> None:
+    def exited(self, member: Member, event: events.ProcessExited) -> None:
         """Handle the end of a member's training process."""
         crashed = event.exit_code and not event.requested
         if crashed and member.process_round == event.round:
@@ -227,11 +218,11 @@ class Controller:
 
     def restarted(self, member: Member, restarts: int, exit_code: int, message: str) -> None:
         """Handle that a member's agent restarts a crashed process in its pod."""
-        self._apply(ProcessRestarted(member.uid, restarts))
+        self._apply(events.ProcessRestarted(member.uid, restarts))
         text = f"{member.identity.pod_name}: restart {restarts}, after exit code {exit_code}"
         self.record_event(PROCESS_RESTARTED, f"{text}: {message}" if message else text)
 
-    def handle(self, event: Event) -> None:
+    def handle(self, event: events.Event) -> None:
         """Apply an event, and decide soon."""
         self._apply(event)
         self._decide_soon()
@@ -248,11 +239,11 @@ class Controller:
         self._decide_soon()
 
     def _observe_plans(self, observed: PlanFacts) -> None:
-        if observed.standby != self.rendezvous.standby:
-            places = ", ".join(f"{role} {index}" for role, index in sorted(observed.standby))
-            log.info("standing by: %s", places or "no member")
-        self._apply(StandbyChanged(observed.standby))
-        self._apply(DrainOrdered(observed.draining))
+        if observed.successors != self.rendezvous.successors:
+            places = ", ".join(f"{role} {index}" for role, index in sorted(observed.successors))
+            log.info("successors: %s", places or "no member")
+        self._apply(events.SuccessorsChanged(observed.successors))
+        self._apply(events.DrainOrdered(observed.draining))
         self.scripts.set(observed.script)
         for plan in self.scaling.observe(self, observed):
             self._record(history_recorder.plan_changed(self.history, plan))
@@ -275,7 +266,7 @@ class Controller:
         )
         timing = Timing(stop=facts.stop_seconds, lost=float(facts.health.lost_seconds))
         node_check = facts.health.node_check
-        self._apply(SettingsObserved(facts.sizes, rules, timing, facts.domains, node_check))
+        self._apply(events.SettingsObserved(facts.sizes, rules, timing, facts.domains, node_check))
 
     def record_event(self, reason: str, message: str) -> None:
         """Record an event in the history. docs/queries.md lists the reasons."""
@@ -290,21 +281,6 @@ class Controller:
     def unfit_pods(self) -> dict[str, str]:
         """Return the pods whose nodes are not fit, and the problems of the nodes."""
         return dict(self.rendezvous.unfit.values())
-
-    @property
-    def health(self) -> Health:
-        """`spec.health` of the job."""
-        return self.facts.health
-
-    @property
-    def suspended(self) -> bool:
-        """Whether the user wants the job suspended."""
-        return self.facts.suspended
-
-    @property
-    def gpus(self) -> Mapping[str, int]:
-        """The GPUs of a member, by role."""
-        return self.facts.gpus
 
     @property
     def phase(self) -> Phase:
@@ -326,18 +302,18 @@ class Controller:
 
         Another master can claim the stored state.
         """
-        self._apply(StateShared())
+        self._apply(events.StateShared())
 
     def stored(self, process_round: int, host_version: int, began_at: float) -> None:
         """Handle a write of the state that has succeeded.
 
         It contains the world of this round and this version of the host list.
         """
-        self._apply(StateStored(process_round, began_at))
+        self._apply(events.StateStored(process_round, began_at))
         self.hosts.publish_latest(stored_version=host_version)
         self.decisions.request()
 
-    def restore(self, event: StateRestored, earlier_starts: int) -> None:
+    def restore(self, event: events.StateRestored, earlier_starts: int) -> None:
         """Continue after the earlier master of this number."""
         self._apply(event)
         self.master_starts = earlier_starts + 1
@@ -349,7 +325,7 @@ class Controller:
 
     def continue_after_pause(self, seconds: float) -> None:
         """Extend all deadlines: the master was suspended for some seconds and received nothing."""
-        self._apply(MasterStalled(seconds))
+        self._apply(events.MasterStalled(seconds))
 
     def tick_monitors(self, now: float) -> None:
         """Let the monitors read the state, and apply their findings."""
@@ -364,7 +340,7 @@ class Controller:
         for event in health.events:
             self._record(event)
         if health.restart:
-            self._apply(TrainingHung())
+            self._apply(events.TrainingHung())
         self._explain_stall(wanted=health.stacks)
         sample = self.history_recorder.tick(self, now, wall=wall)
         if sample is not None:
@@ -397,7 +373,7 @@ class Controller:
 
     # --- decisions
 
-    def _apply(self, event: Event) -> None:
+    def _apply(self, event: events.Event) -> None:
         """Apply an event, and execute the commands that follow at once."""
         self._execute(advance(self.rendezvous, self.now(), event))
 
@@ -445,10 +421,17 @@ class Controller:
                 continue
             if isinstance(command, MemberRemoved):
                 log.info("pod %s is no longer a member", command.uid)
-            if isinstance(command, Exit):
-                self.send_exit(command)
+            if isinstance(command, Exit) and self._holds_exits:
+                self._held_exits.append(command)
+                self._notify("exit_held")
             else:
                 self.streams.send(command)
+
+    def held_exits(self) -> list[Exit]:
+        """Return the held commands that end agents. The caller sends them."""
+        held = self._held_exits
+        self._held_exits = []
+        return held
 
     def _record(self, event: NewEvent | None) -> None:
         if event is not None:

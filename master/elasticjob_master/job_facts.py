@@ -24,7 +24,7 @@ class ObservedPlan:
     """A ScalePlan of the job.
 
     Attributes:
-        number: the number of a plan that a master of this job has created; None: it is not one.
+        number: the number of a plan that a master of this job has created; None for other plans.
         requested_size: the size of the scaled role that the plan asks for, if it does.
         replaced_pod: the straggler that the plan replaces, if it does.
         ended: the result of such a plan that has ended.
@@ -47,14 +47,14 @@ class PlanFacts:
     """All plans of the job, and what the unfinished ones ask of the master now.
 
     Attributes:
-        standby: roles and indices of the members that replace others, while those still train.
+        successors: roles and indices of the members that replace others, while those still train.
         draining: the pods that have to leave, and the seconds they may take.
         script: what a member's agent has to run.
-        scaling: how the auto-scaler may scale the job; None: it has no role to scale.
+        scaling: how the auto-scaler may scale the job; None if it has no role to scale.
     """
 
     plans: tuple[ObservedPlan, ...] = ()
-    standby: frozenset[tuple[str, int]] = frozenset()
+    successors: frozenset[MemberKey] = frozenset()
     draining: Mapping[str, float] = field(default_factory=dict)
     script: ScriptOrder | None = None
     scaling: JobScaling | None = None
@@ -66,12 +66,12 @@ class JobFacts:
 
     Attributes:
         sizes: the roles' sizes; None until they are known.
-        domains: by role and index in which topology domain a member is, as far as that is known.
+        domains: the known topology domains of members, by role and index.
         all_ready: the first world needs all desired members.
         stop_seconds: how long a process may take to stop.
-        gpus: of a member, by role.
+        gpus: the GPUs of a member, by role.
         profile: the name of the profile that the job reads and writes, if any.
-        plans: None until all plans are known. Otherwise a member that stands by would count as one
+        plans: None until all plans are known. Otherwise a successor would count as a member
             that joins.
     """
 

@@ -9,8 +9,9 @@ import os
 import resource
 import signal
 import sys
-from collections.abc import AsyncIterator, Awaitable
-from contextlib import AsyncExitStack, asynccontextmanager, suppress
+from collections.abc import Awaitable
+from contextlib import AsyncExitStack, suppress
+from dataclasses import replace
 
 import uvloop
 from elasticjob_api import names
@@ -18,8 +19,9 @@ from elasticjob_api.json_log import json_log_handler
 from elasticjob_api.plain_text import log_handler
 from elasticjob_kube.connection import log_broken_connections_briefly
 from elasticjob_kube.errors import NoAccess
+from elasticjob_kube.session import connect
 
-from elasticjob_master import control_loop, sizes_from_stdin
+from elasticjob_master import control_loop
 from elasticjob_master.config import Config, ConfigError, load
 from elasticjob_master.controller import Controller
 from elasticjob_master.job_facts import JobFacts
@@ -48,6 +50,8 @@ from elasticjob_master.server.metrics import Metrics
 log = logging.getLogger(__name__)
 
 _RETRY_SECONDS = 1.0
+_MOST_DIGITS = 5
+"""Of a number of workers in the standard input."""
 _OBJECTS_BETWEEN_COLLECTIONS = 20_000
 """The threshold of the garbage collector. With Python's default of 700 it would always search the
 objects of thousands of agents.
@@ -63,18 +67,22 @@ async def serve(config: Config, stop: asyncio.Event) -> None:
     """
     async with AsyncExitStack() as stack:
         facts = JobFacts(sizes=config.sizes, health=config.health)
-        controller = Controller(framework=config.framework, facts=facts)
+        controller = Controller(
+            framework=config.framework, facts=facts, holds_exits=not config.standalone
+        )
         job = None
         store: Store = FileStore(config.state_file) if config.state_file else NoStore()
         if not config.standalone:
-            from elasticjob_master.cluster.kubernetes_job import open_job
+            from elasticjob_master.cluster.kubernetes_job import KubernetesJob
 
-            job = await stack.enter_async_context(
-                open_job(config, controller, lambda: stored_answers(controller, config))
+            agent = f"{names.MASTER}/{config.job_name}"
+            kube = await stack.enter_async_context(connect(user_agent=agent, connections=8))
+            job = KubernetesJob(
+                kube, config, controller, lambda: stored_answers(controller, config)
             )
             if config.state_file is None:
                 store = ConfigMapStore(
-                    job.kube, config.namespace, names.state_config_map(config.job_name)
+                    kube, config.namespace, names.state_config_map(config.job_name)
                 )
         state_writer = StateWriter(
             store,
@@ -118,7 +126,7 @@ async def serve(config: Config, stop: asyncio.Event) -> None:
         if job is not None:
             work += job.tasks()
         if config.sizes_from_stdin:
-            work.append(sizes_from_stdin.follow(controller))
+            work.append(_follow_standard_input(controller))
         await _until(stop, work)
         controller.record_end()
         if job is not None:
@@ -180,20 +188,31 @@ async def _flush(state_writer: StateWriter) -> None:
         log.error("the state is not stored: %s", error)
 
 
-@asynccontextmanager
-async def _signals() -> AsyncIterator[asyncio.Event]:
-    stop = asyncio.Event()
+async def _follow_standard_input(controller: Controller) -> None:
+    """Resize the job to the number of workers in each line of the standard input.
+
+    Returns at the end of the input, so that the master does not outlive a parent that is killed.
+    """
+    reader = asyncio.StreamReader()
     loop = asyncio.get_running_loop()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, stop.set)
-    yield stop
+    await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader), sys.stdin)
+    while line := await reader.readline():
+        text = line.decode(errors="replace").strip()
+        if not (text.isascii() and text.isdigit() and len(text) <= _MOST_DIGITS and int(text)):
+            log.warning("standard input: %r is not a number of workers", text[:40])
+            continue
+        size = (controller.facts.sizes or {})[names.ROLE_WORKER]
+        sizes = {names.ROLE_WORKER: replace(size, desired=int(text))}
+        controller.observe_job(replace(controller.facts, sizes=sizes))
 
 
 async def _run(config: Config) -> int:
     """Run until SIGTERM or SIGINT; return the exit code."""
     log_broken_connections_briefly()
-    async with _signals() as stop:
-        await serve(config, stop)
+    stop = asyncio.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        asyncio.get_running_loop().add_signal_handler(number, stop.set)
+    await serve(config, stop)
     # A pod that is deleted, evicted or fails a probe ends so; with 0 it would count as a failure of
     # the master.
     return 0 if config.standalone else names.EXIT_DRAINED

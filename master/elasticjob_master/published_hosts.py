@@ -18,7 +18,7 @@ class PublishedHosts:
     """
 
     def __init__(self, role: str | None) -> None:
-        """Begin with an empty list. `role`: the role whose members are hosts; None: every role."""
+        """Begin with an empty list. The hosts are the members of `role`, or all if that is None."""
         self.value = HostList()
         self.latest = self.value
         self._role = role

@@ -22,11 +22,11 @@ from elasticjob_master.core.autoscale import needs
 from elasticjob_master.core.autoscale.belief import Belief, BeliefOfLatestEvidence, Evidence
 from elasticjob_master.core.autoscale.decision import Bounds, ScalingDecision
 from elasticjob_master.core.autoscale.job_scaling import EndedPlan, JobScaling
-from elasticjob_master.core.scale_plans import PlanSummary, summaries
+from elasticjob_master.core.history import NewEvent
+from elasticjob_master.core.scale_plans import latest_plans
 from elasticjob_master.job_facts import ObservedPlan, PlanFacts
 from elasticjob_master.monitors.activity import Activity
 from elasticjob_master.monitors.autoscaler import AutoScaler, training_left
-from elasticjob_master.monitors.findings import NewEvent
 from elasticjob_master.monitors.straggler_replacer import StragglerReplacer
 from elasticjob_master.monitors.view import JobView
 
@@ -54,7 +54,7 @@ class ScalingControl:
         job_scaling: how the job may be scaled; None: not at all, or not known yet.
         wish: the plan that is wanted and not created yet.
         last_number: the highest number of a plan that this or an earlier master has used.
-        plan_summaries: the plans of the job as users are shown them.
+        latest_plans: the plans of the job that users are shown.
     """
 
     def __init__(self, *, changed: Callable[[], None]) -> None:
@@ -67,7 +67,7 @@ class ScalingControl:
         self.job_scaling: JobScaling | None = None
         self.wish: PlanWish | None = None
         self.last_number = 0
-        self.plan_summaries: Sequence[PlanSummary] = ()
+        self.latest_plans: Sequence[ScalePlan] = ()
         self._plans: Sequence[ObservedPlan] = ()
         self._changed = changed
         self._belief = BeliefOfLatestEvidence()
@@ -160,7 +160,7 @@ class ScalingControl:
         plans = [each.plan for each in facts.plans]
         changed = [plan for plan in plans if before.get(plan.metadata.uid) is not plan]
         if changed or len(plans) != len(before):
-            self.plan_summaries = summaries(plans)
+            self.latest_plans = latest_plans(plans)
         self._plans = facts.plans
         self.job_scaling = facts.scaling
         self._learn(view)

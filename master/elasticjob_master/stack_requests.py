@@ -94,9 +94,9 @@ def ranks_of(
     """Return the ranks of the processes of each member of a world, by UID.
 
     Args:
-        members: of the world, in its order.
-        framework: of the job.
-        wanted: return only the members with these ranks; empty: all.
+        members: the members of the world, in its order.
+        framework: the job's framework.
+        wanted: only the members with these ranks are returned, or all if it is empty.
     """
     peers = [member.identity.peer for member in members]
     uids = {member.identity.pod_name: member.uid for member in members}

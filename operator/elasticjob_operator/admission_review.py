@@ -14,8 +14,8 @@ import msgspec
 from elasticjob_api import names
 from elasticjob_api.elasticjob import ElasticJob
 from elasticjob_api.meta import Json, Object
+from elasticjob_api.scale_requests import ScaleIn
 from elasticjob_api.scaleplan import FINISHED, ScalePlan
-from elasticjob_api.scalers import ScaleIn
 from elasticjob_kube.errors import NotFound
 from elasticjob_kube.resources import (
     ELASTIC_JOBS,

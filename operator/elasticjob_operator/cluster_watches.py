@@ -17,11 +17,11 @@ from elasticjob_kube.informer import Informer
 from elasticjob_kube.resources import KUEUE_FLAVORS, KUEUE_WORKLOADS, LIMIT_RANGES, NODES
 from elasticjob_kube.session import Kube
 
+from elasticjob_operator.cluster_store import QuotaStore
 from elasticjob_operator.core.model.limit_ranges import LimitRange
 from elasticjob_operator.core.model.nodes import Node
 from elasticjob_operator.core.model.workload import Flavor, Workload
-from elasticjob_operator.core.sharding import Scope
-from elasticjob_operator.quota_store import QuotaStore
+from elasticjob_operator.core.partitioning import Scope
 from elasticjob_operator.store import JobKey, Store
 
 log = logging.getLogger(__name__)

@@ -15,7 +15,7 @@ from typing import get_args
 from elasticjob_api import names
 from elasticjob_api.json_log import LogFormat
 
-from elasticjob_operator.core.sharding import MAX_SHARDS
+from elasticjob_operator.core.partitioning import MAX_PARTITIONS
 
 DEFAULT_MASTER_IMAGE = "elasticjob-master:0.1.0"
 
@@ -27,7 +27,7 @@ class Config:
     Attributes:
         namespace: the only namespace that the operator watches; None means all.
         lease_seconds: the time after which a lease that is not renewed expires.
-        shards: the number of parts into which the namespaces are divided, each with a leader.
+        partitions: the number of parts into which the namespaces are divided, each with a leader.
         master_image: image of the master, for jobs that set none.
         agent_image: image of the init container that installs the agent, for jobs that set none.
         kueue: whether jobs with Kueue's queue label wait for quota of that queue.
@@ -42,7 +42,7 @@ class Config:
     namespace: str | None
     lease_namespace: str
     lease_seconds: int
-    shards: int
+    partitions: int
     master_image: str
     agent_image: str
     kubeconfig: Path | None
@@ -78,11 +78,11 @@ def parse(arguments: Sequence[str] | None = None) -> Config:
         help="time until a lease that is not renewed expires (default: %(default)s)",
     )
     parser.add_argument(
-        "--shards",
-        type=partial(_number, "a whole number", 1, MAX_SHARDS),
+        "--partitions",
+        type=partial(_number, "a whole number", 1, MAX_PARTITIONS),
         default=1,
         help="number of parts into which the namespaces are divided, so that the replicas share "
-        f"the work: 1 to {MAX_SHARDS} (default: %(default)s)",
+        f"the work: 1 to {MAX_PARTITIONS} (default: %(default)s)",
     )
     parser.add_argument(
         "--master-image",
@@ -134,16 +134,16 @@ def parse(arguments: Sequence[str] | None = None) -> Config:
         "(default: %(default)s)",
     )
     chosen = parser.parse_args(arguments)
-    if chosen.namespace and chosen.shards > 1:
+    if chosen.namespace and chosen.partitions > 1:
         parser.error(
-            f"--shards {chosen.shards} with --namespace {chosen.namespace}: all jobs of a "
-            "namespace belong to one shard; leave out one of the two"
+            f"--partitions {chosen.partitions} with --namespace {chosen.namespace}: all jobs of a "
+            "namespace belong to one partition; leave out one of the two"
         )
     return Config(
         namespace=chosen.namespace,
         lease_namespace=chosen.lease_namespace or chosen.namespace or "default",
         lease_seconds=chosen.lease_seconds,
-        shards=chosen.shards,
+        partitions=chosen.partitions,
         master_image=chosen.master_image,
         agent_image=chosen.agent_image or chosen.master_image,
         kubeconfig=chosen.kubeconfig,

@@ -18,7 +18,7 @@ from elasticjob_kube.informer import Change, Identity, Informer
 from elasticjob_kube.resources import Resource
 from elasticjob_kube.session import Kube
 
-from elasticjob_operator.core.sharding import Scope
+from elasticjob_operator.core.partitioning import Scope
 from elasticjob_operator.events import Subject
 from elasticjob_operator.own_conditions import OwnConditions
 from elasticjob_operator.store import TYPES, Custom, JobKey, Store, to_cache

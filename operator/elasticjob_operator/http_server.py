@@ -22,7 +22,7 @@ from prometheus_client.core import (
 )
 from prometheus_client.registry import Collector
 
-from elasticjob_operator.core.sharding import Shard
+from elasticjob_operator.core.partitioning import Partition
 from elasticjob_operator.decision_costs import DecisionCosts
 from elasticjob_operator.job_metrics import job_metrics
 from elasticjob_operator.store import JobKey, Store
@@ -31,7 +31,7 @@ from elasticjob_operator.work_queue import WorkQueue
 
 @dataclass
 class Led:
-    """What this process has observed of a shard that it leads.
+    """What this process has observed of a partition that it leads.
 
     Attributes:
         costs: what the decisions of this process have cost.
@@ -50,29 +50,29 @@ class OperatorState(Collector):
 
     Attributes:
         kube: its session.
-        shards: the number of shards of the installation.
+        partitions: the number of partitions of the installation.
         ready: whether the API server serves all kinds, so that this process leads or can lead.
-        led: the shards that it leads.
+        led: the partitions that it leads.
         costs: what its decisions have cost.
     """
 
     kube: Kube
-    shards: int = 1
+    partitions: int = 1
     ready: bool = False
-    led: dict[Shard, Led] = field(default_factory=dict)
+    led: dict[Partition, Led] = field(default_factory=dict)
     costs: DecisionCosts = field(default_factory=DecisionCosts)
     _earlier_rounds: Counter[str] = field(default_factory=Counter)
 
-    def lead(self, shard: Shard) -> Led:
-        """Return the state of a shard that this process leads from now on."""
-        return self.led.setdefault(shard, Led(self.costs))
+    def lead(self, partition: Partition) -> Led:
+        """Return the state of a partition that this process leads from now on."""
+        return self.led.setdefault(partition, Led(self.costs))
 
-    def forget(self, shard: Shard) -> None:
-        """Discard what this process has observed as the leader of a shard, if it was."""
-        led = self.led.pop(shard, None)
+    def forget(self, partition: Partition) -> None:
+        """Discard what this process has observed as the leader of a partition, if it was."""
+        led = self.led.pop(partition, None)
         if led is None:
             return
-        self.costs.forget_all(shard.has)
+        self.costs.forget_all(partition.has)
         if led.queue is not None:
             # A counter may begin at 0 again, but not lose a part.
             self._earlier_rounds.update(led.queue.results)
@@ -85,11 +85,13 @@ class OperatorState(Collector):
         """Yield the present metrics."""
         yield GaugeMetricFamily(
             "elasticjob_operator_leading",
-            "Shards that this replica leads; without shards 1 for the replica that leads.",
+            "Partitions that this replica leads; without partitions 1 for the replica that leads.",
             value=len(self.led),
         )
         yield GaugeMetricFamily(
-            "elasticjob_operator_shards", "Shards of the installation.", value=self.shards
+            "elasticjob_operator_partitions",
+            "Partitions of the installation.",
+            value=self.partitions,
         )
         stores = [led.store for led in self.led.values()]
         queues = [led.queue for led in self.led.values() if led.queue is not None]
@@ -139,7 +141,7 @@ class OperatorState(Collector):
         yield answers
 
     def _rounds(self, queues: Iterable[WorkQueue[JobKey]]) -> Counter[str]:
-        """Return the numbers of rounds by result, also of shards that are not led any more."""
+        """Return the numbers of rounds by result, also of partitions that are not led any more."""
         rounds = self._earlier_rounds.copy()
         for queue in queues:
             rounds.update(queue.results)
@@ -169,9 +171,9 @@ async def serve_http(state: OperatorState, port: int) -> AsyncIterator[None]:
             return web.Response(status=503, text=text)
         if not state.led:
             return web.Response(text="waiting to lead\n")
-        if state.shards == 1:
+        if state.partitions == 1:
             return web.Response(text="leading\n")
-        return web.Response(text=f"leading {len(state.led)} of {state.shards} shards\n")
+        return web.Response(text=f"leading {len(state.led)} of {state.partitions} partitions\n")
 
     async def metrics(_: web.Request) -> web.Response:
         return web.Response(

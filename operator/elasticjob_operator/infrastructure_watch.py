@@ -26,7 +26,7 @@ from elasticjob_kube.resources import CONFIG_MAPS, NETWORK_POLICIES, SECRETS, Re
 from elasticjob_kube.session import Kube
 
 from elasticjob_operator.cluster_watches import run_if_allowed
-from elasticjob_operator.core.sharding import Scope
+from elasticjob_operator.core.partitioning import Scope
 from elasticjob_operator.ensure_infrastructure import POD_GROUPS, WATCHED
 from elasticjob_operator.infrastructure_record import ObjectVersion
 from elasticjob_operator.store import JobKey, Store

@@ -1,4 +1,4 @@
-"""The work of the leader of a shard: the watches, the queue of jobs, and the writes."""
+"""The work of the leader of a partition: the watches, the queue of jobs, and the writes."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from elasticjob_operator.cluster_watches import QuotaWatch, watch_limit_ranges, 
 from elasticjob_operator.config import Config
 from elasticjob_operator.core.model.observed import Defaults
 from elasticjob_operator.core.model.pod import Pod
-from elasticjob_operator.core.sharding import Scope
+from elasticjob_operator.core.partitioning import Scope
 from elasticjob_operator.custom_watches import custom_informers
 from elasticjob_operator.ended_log import EndedLog
 from elasticjob_operator.errors import StorageRestored

@@ -4,9 +4,9 @@ One operator leads, and the others wait until its lease expires or is released. 
 lease if the API server gives no answer for half of the lease's duration: no request to renew the
 lease takes all the remaining time, and the next one gets a new connection.
 
-With shards there are several Leases. A process that leads fewer shards than another one stores a
-wish at the Lease of one of them. Its leader finds the wish when it renews the Lease, finishes the
-work in progress and releases the Lease, or drops the wish.
+With partitions there are several Leases. A process that leads fewer partitions than another one
+stores a wish at the Lease of one of them. Its leader finds the wish when it renews the Lease,
+finishes the work in progress and releases the Lease, or drops the wish.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from elasticjob_kube.errors import Conflict, KubeError, NotFound, TryLater
 from elasticjob_kube.resources import LEASES
 from elasticjob_kube.session import Kube
 
-from elasticjob_operator.core.sharding import Shares
+from elasticjob_operator.core.partitioning import Shares
 
 log = logging.getLogger(__name__)
 NAME = names.OPERATOR
@@ -78,8 +78,8 @@ class LeaderElector:
         role: what the holder does, for the log.
         is_shared: whether all processes with this identity hold the lease together. Each renews it
             for itself, and none releases it, as another one may rely on it.
-        shares: what this process knows of all shards.
-        shard: the index of the shard whose leader holds the lease.
+        shares: what this process knows of all partitions.
+        partition: the index of the partition whose leader holds the lease.
     """
 
     kube: Kube
@@ -90,7 +90,7 @@ class LeaderElector:
     role: str = "leading"
     is_shared: bool = False
     shares: Shares = field(default_factory=Shares)
-    shard: int = 0
+    partition: int = 0
 
     @property
     def pause_after_giving(self) -> float:
@@ -126,7 +126,7 @@ class LeaderElector:
         """
         lease, since = await self._acquire()
         leadership = Leadership(since + self._renew_seconds)
-        self.shares.led.add(self.shard)
+        self.shares.led.add(self.partition)
         log.info("%s as %s", self.role, self.identity)
         leader_task = asyncio.current_task()
         assert leader_task is not None
@@ -152,7 +152,7 @@ class LeaderElector:
             raise
         finally:
             renewing.cancel()
-            self.shares.led.discard(self.shard)
+            self.shares.led.discard(self.partition)
             if not (lost or self.is_shared):
                 await self._release()
 
@@ -182,7 +182,7 @@ class LeaderElector:
                 is_other = bool(holder) and now - since < duration and not is_own
                 wanted_by = found["metadata"].get("annotations", {}).get(_WANTED_BY, "")
                 self.shares.observe(
-                    self.shard, holder if is_other else "", is_wanted=wanted_by == self.identity
+                    self.partition, holder if is_other else "", is_wanted=wanted_by == self.identity
                 )
                 if is_other:
                     free_since = None
@@ -207,12 +207,12 @@ class LeaderElector:
         return self.shares.may_take() or time.monotonic() - free_since >= self._patience
 
     async def _ask(self, found: dict[str, Any]) -> str:
-        """Ask the holder to give up the lease, if it leads too many shards.
+        """Ask the holder to give up the lease, if it leads too many partitions.
 
         Return the lease's version after the write, which is no sign of life of the holder; empty
         without a write.
         """
-        if not self.shares.ask(self.shard):
+        if not self.shares.ask(self.partition):
             return ""
         metadata = found["metadata"]
         annotations = {**metadata.get("annotations", {}), _WANTED_BY: self.identity}
@@ -274,8 +274,8 @@ class LeaderElector:
         The next renewal drops the wish in any case.
         """
         wanted_by = lease["metadata"].get("annotations", {}).get(_WANTED_BY)
-        if wanted_by and not leadership.ending.is_set() and self.shares.give(self.shard):
-            log.info("giving up lease %s: %s leads fewer shards", self.name, wanted_by)
+        if wanted_by and not leadership.ending.is_set() and self.shares.give(self.partition):
+            log.info("giving up lease %s: %s leads fewer partitions", self.name, wanted_by)
             leadership.ending.set()
 
     async def _release(self) -> None:

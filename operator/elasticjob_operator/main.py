@@ -9,7 +9,10 @@ import logging
 import os
 import signal
 import sys
+from collections.abc import Awaitable, Callable
+from typing import Any
 
+import kopf
 import uvloop
 from elasticjob_api import names
 from elasticjob_api.json_log import json_log_handler
@@ -22,8 +25,7 @@ from elasticjob_operator.admission_server import serve_admission
 from elasticjob_operator.config import Config, parse
 from elasticjob_operator.custom_watches import wait_for_crds
 from elasticjob_operator.http_server import OperatorState, serve_http
-from elasticjob_operator.kopf_lifecycle import run_until_signalled
-from elasticjob_operator.shards import Shards
+from elasticjob_operator.partitions import Partitions
 
 CONNECTIONS = 64
 """Enough to keep an API server busy. Opening one costs both sides as much CPU as several writes."""
@@ -67,33 +69,33 @@ async def _run(config: Config) -> None:
             user_agent=names.OPERATOR,
             kubeconfig=config.kubeconfig,
             # No Lease waits for the answer about another one.
-            connections=1 if config.shards == 1 else 1 + config.shards,
+            connections=1 if config.partitions == 1 else 1 + config.partitions,
         ) as lease_kube,
         # Questions of the webhook must not wait behind the work, and the work not behind them.
         connect(
             user_agent=names.OPERATOR, kubeconfig=config.kubeconfig, connections=8
         ) as admission_kube,
     ):
-        state = OperatorState(kube, config.shards)
+        state = OperatorState(kube, config.partitions)
         async with (
             serve_http(state, config.http_port),
             serve_admission(admission_kube, config),
         ):
             await wait_for_crds(kube, config.namespace)
             state.ready = True
-            await _lead(Shards(kube, lease_kube, config, state), config)
+            await _lead(Partitions(kube, lease_kube, config, state), config)
 
 
-async def _lead(shards: Shards, config: Config) -> None:
-    """Lead shards until a signal comes."""
-    leading = asyncio.create_task(shards.run())
+async def _lead(partitions: Partitions, config: Config) -> None:
+    """Lead partitions until a signal comes."""
+    leading = asyncio.create_task(partitions.run())
 
     async def finish() -> None:
-        await shards.end()
+        await partitions.end()
         leading.cancel()
 
     signalled = asyncio.create_task(
-        run_until_signalled(finish=finish, identity=config.identity, namespace=config.namespace)
+        _run_until_signalled(finish=finish, identity=config.identity, namespace=config.namespace)
     )
     try:
         await asyncio.wait((leading, signalled), return_when=asyncio.FIRST_COMPLETED)
@@ -104,6 +106,53 @@ async def _lead(shards: Shards, config: Config) -> None:
         leading.cancel()
         signalled.cancel()
         await asyncio.gather(leading, signalled, return_exceptions=True)
+
+
+async def _run_until_signalled(
+    *, finish: Callable[[], Awaitable[None]], identity: str, namespace: str | None
+) -> None:
+    """Wait for SIGTERM or SIGINT by kopf, run `finish`, and return.
+
+    kopf watches nothing here (docs/architecture.md says why). If this function is cancelled,
+    `finish` may not run.
+    """
+    await kopf.operator(
+        registry=_registry(finish),
+        settings=_settings(),
+        standalone=True,
+        # kopf's default reads the user from /etc/passwd, which a container's user may not be in.
+        identity=identity,  # type: ignore[arg-type]
+        clusterwide=namespace is None,
+        namespaces=[namespace] if namespace else [],
+    )
+
+
+def _settings() -> kopf.OperatorSettings:
+    """Return settings with which kopf writes nothing to the cluster, and reads it only once."""
+    chosen = kopf.OperatorSettings()
+    chosen.posting.enabled = False
+    chosen.peering.standalone = True
+    chosen.scanning.disabled = True
+    return chosen
+
+
+def _registry(finish: Callable[[], Awaitable[None]]) -> kopf.OperatorRegistry:
+    created = kopf.OperatorRegistry()
+    kopf.on.login(registry=created)(_login)
+
+    # By default kopf repeats an activity that fails, which this one must not be.
+    @kopf.on.cleanup(registry=created, errors=kopf.ErrorsMode.PERMANENT)
+    async def cleanup(**_: Any) -> None:
+        await finish()
+
+    return created
+
+
+def _login(**kwargs: Any) -> kopf.ConnectionInfo | None:
+    """Use the credentials of the operator's own session: a kubeconfig, or the service account."""
+    if "KUBECONFIG" in os.environ or "KUBERNETES_SERVICE_HOST" not in os.environ:
+        return kopf.login_with_kubeconfig(**kwargs)
+    return kopf.login_with_service_account(**kwargs)
 
 
 def _cancel_on_signals() -> None:

@@ -12,7 +12,7 @@ from elasticjob_kube.session import Kube
 
 from elasticjob_operator.core.decide import decide
 from elasticjob_operator.core.model.observed import Defaults
-from elasticjob_operator.core.scaling.without_job import end_without_job
+from elasticjob_operator.core.scaling.request_status import end_without_job
 from elasticjob_operator.decision_costs import DecisionCosts
 from elasticjob_operator.errors import StaleState
 from elasticjob_operator.executor import Executor

@@ -17,8 +17,8 @@ import msgspec
 from elasticjob_api import names
 from elasticjob_api.elasticjob import ElasticJob
 from elasticjob_api.ownership import may_be_of_job
+from elasticjob_api.scale_requests import ScaleIn, ScaleOut
 from elasticjob_api.scaleplan import ScalePlan
-from elasticjob_api.scalers import ScaleIn, ScaleOut
 from elasticjob_kube.resources import (
     ELASTIC_JOBS,
     SCALE_INS,
@@ -28,6 +28,7 @@ from elasticjob_kube.resources import (
     Resource,
 )
 
+from elasticjob_operator.cluster_store import NodeChange, NodeStore, QuotaStore
 from elasticjob_operator.core.job_end import without_unused_templates
 from elasticjob_operator.core.manifests.infrastructure import manifest_inputs
 from elasticjob_operator.core.members.cluster_rules import Rules, with_cluster_rules
@@ -37,9 +38,7 @@ from elasticjob_operator.core.model.nodes import Node
 from elasticjob_operator.core.model.observed import Observed
 from elasticjob_operator.core.model.pod import Pod
 from elasticjob_operator.infrastructure_record import InfrastructureRecord
-from elasticjob_operator.node_store import NodeChange, NodeStore
 from elasticjob_operator.pod_store import PodStore
-from elasticjob_operator.quota_store import QuotaStore
 
 log = logging.getLogger(__name__)
 _MAX_DELETED_UIDS = 10_000

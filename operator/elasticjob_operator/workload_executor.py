@@ -17,7 +17,7 @@ from elasticjob_kube.session import Kube
 
 from elasticjob_operator.core.model import actions as do
 from elasticjob_operator.core.model.workload import Workload, is_workload_of
-from elasticjob_operator.core.quota.priority import priority_class, with_priority
+from elasticjob_operator.core.quota.workloads import priority_class, with_priority
 from elasticjob_operator.errors import NotServed, StaleState, name_taken
 
 _CLASSES = {"WorkloadPriorityClass": KUEUE_PRIORITIES, "PriorityClass": PRIORITY_CLASSES}

@@ -48,7 +48,7 @@ class Dataset:
         shard_size: samples in a shard; the last shard of a part may be smaller.
         epochs: the number of times each sample is trained.
         shuffle: whether the shards of each epoch are handed out in random order.
-        seed: of the random order.
+        seed: the seed of the random order.
         parts: the sizes of the parts; empty if the data set is one range.
         parts_digest: a hash of the parts' names, which only the training processes know.
         streamed: whether it is a stream.

@@ -38,7 +38,10 @@ def main() -> int:
         help="seconds a job may take after the last fault (default: %(default)s)",
     )
     parser.add_argument(
-        "--shards", type=int, default=1, help="shards of the two operators (default: %(default)s)"
+        "--partitions",
+        type=int,
+        default=1,
+        help="partitions of the two operators (default: %(default)s)",
     )
     parser.add_argument("--list", action="store_true", help="print all kinds of faults")
     given = parser.parse_args()
@@ -53,7 +56,7 @@ def main() -> int:
         given.gap,
         given.jobs,
         given.settle,
-        given.shards,
+        given.partitions,
     )
     try:
         record = asyncio.run(_until_stopped(options, directory))

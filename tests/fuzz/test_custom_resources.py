@@ -36,7 +36,7 @@ from elasticjob_localcluster.cluster import Cluster
 from tests.conftest import shared_cluster, wait_for_defaults
 from tests.support.fake_kubelet import kubelet
 from tests.support.fuzz.random_resources import RandomResources
-from tests.support.operator_process import OPERATOR, create, end_operator, job, phase
+from tests.support.operator_process import create, end_operator, job, phase, start_operator
 from tests.support.wait import until
 from tools.generate import definitions
 
@@ -61,12 +61,7 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
 
 @asynccontextmanager
 async def running_operator(cluster: Cluster, log: Path) -> AsyncIterator[psutil.Process]:
-    with log.open("ab") as output:
-        process = await asyncio.create_subprocess_exec(
-            *(str(OPERATOR), "--kubeconfig", str(cluster.kubeconfig), "--master-image", "master:1"),
-            stdout=output,
-            stderr=output,
-        )
+    process = await start_operator(cluster.kubeconfig, None, log)
     try:
         yield psutil.Process(process.pid)
         assert process.returncode is None, log.read_text()[-8000:]

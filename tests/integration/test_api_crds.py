@@ -710,7 +710,7 @@ async def test_the_status_of_ten_thousand_members_fits_into_one_object(
     assert len(msgspec.json.encode(stored["metadata"]["managedFields"])) < 10_000
 
 
-BAD_SCALERS: dict[str, tuple[Resource, Json, *tuple[str, ...]]] = {
+BAD_REQUESTS: dict[str, tuple[Resource, Json, *tuple[str, ...]]] = {
     "zero": (SCALE_OUTS, {"count": 0}, "spec.count", "greater than or equal to 1"),
     "negative": (SCALE_OUTS, {"count": -1}, "spec.count", "-1"),
     "a word": (SCALE_OUTS, {"count": "two"}, "spec.count", "integer"),
@@ -743,11 +743,11 @@ BAD_SCALERS: dict[str, tuple[Resource, Json, *tuple[str, ...]]] = {
 }
 
 
-@pytest.mark.parametrize("case", BAD_SCALERS)
-async def test_a_bad_scaler_is_rejected_by_field(kube: Kube, namespace: str, case: str) -> None:
-    resource, spec, *parts = BAD_SCALERS[case]
+@pytest.mark.parametrize("case", BAD_REQUESTS)
+async def test_a_bad_request_is_rejected_by_field(kube: Kube, namespace: str, case: str) -> None:
+    resource, spec, *parts = BAD_REQUESTS[case]
     message = await refused(
-        kube, namespace, resource, made(resource, "scaler", **({"jobName": "job"} | spec))
+        kube, namespace, resource, made(resource, "request", **({"jobName": "job"} | spec))
     )
     assert [part for part in parts if part not in message] == [], message
 

@@ -186,7 +186,7 @@ def test_the_manifests_are_the_charts_output() -> None:
         ("image.tga=1", "tga"),
         ("leaseSeconds=1", "/leaseSeconds"),
         ("metrics.serviceMonitor=maybe", "/metrics/serviceMonitor"),
-        ("shards=65", "/shards"),
+        ("partitions=65", "/partitions"),
     ],
 )
 def test_a_wrong_value_is_rejected_by_name(tools: Tools, value: str, message: str) -> None:
@@ -224,9 +224,9 @@ def test_kustomize_and_helm_enable_a_choice_in_the_same_way(
         assert container["args"][-1] == argument
 
 
-def test_each_shard_has_a_lease_that_the_operator_may_use(tools: Tools) -> None:
+def test_each_partition_has_a_lease_that_the_operator_may_use(tools: Tools) -> None:
     helm = ("template", "elasticjob", str(CHART), "--kube-version", "1.36.0", "--set")
-    rendered = _by_name(yaml.safe_load_all(tools.helm(*helm, "shards=3,replicas=4")))
+    rendered = _by_name(yaml.safe_load_all(tools.helm(*helm, "partitions=3,replicas=4")))
     leases = {name for kind, name in rendered if kind == "Lease"}
     assert leases == {"elasticjob-operator", *(f"elasticjob-operator-{n}" for n in range(3))}
     (rule,) = rendered["Role", "elasticjob-operator-lease"]["rules"]
@@ -234,9 +234,9 @@ def test_each_shard_has_a_lease_that_the_operator_may_use(tools: Tools) -> None:
     (container,) = rendered["Deployment", "elasticjob-operator"]["spec"]["template"]["spec"][
         "containers"
     ]
-    assert "--shards=3" in container["args"]
-    with pytest.raises(AssertionError, match="all jobs of a namespace belong to one shard"):
-        tools.helm(*helm, "shards=2,scope=Namespace")
+    assert "--partitions=3" in container["args"]
+    with pytest.raises(AssertionError, match="all jobs of a namespace belong to one partition"):
+        tools.helm(*helm, "partitions=2,scope=Namespace")
 
 
 @pytest.mark.parametrize(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import os
 import re
 from collections.abc import AsyncIterator, Iterator
@@ -51,6 +50,7 @@ from tests.support.operator_process import (
 )
 from tests.support.service_accounts import kubeconfig_of, not_forbidden
 from tests.support.wait import until
+from tests.support.warm_process import start_warm
 
 pytestmark = pytest.mark.thorough
 
@@ -88,13 +88,8 @@ async def operator(kubeconfig: Path, log: Path, *arguments: str) -> AsyncIterato
     """Run the operator as its Deployment does, without any admin credentials."""
     environ = {**os.environ, "KUBECONFIG": str(kubeconfig)}
     with log.open("wb") as output:
-        process = await asyncio.create_subprocess_exec(
-            OPERATOR,
-            "--master-image=master:1",
-            *arguments,
-            stdout=output,
-            stderr=output,
-            env=environ,
+        process = start_warm(
+            OPERATOR, "--master-image=master:1", *arguments, output=output, env=environ
         )
     try:
         yield

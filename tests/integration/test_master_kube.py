@@ -179,7 +179,7 @@ async def test_a_migration_changes_the_world_once_and_later_named_members_leave_
         await set_plan_status("Starting", "Starting", draining=[])
         await until(
             "the master knows the plan",
-            lambda: "standing by: worker 2, worker 3" in master.log.read_text(),
+            lambda: "successors: worker 2, worker 3" in master.log.read_text(),
         )
         agents += [await Agent(index).join(channel) for index in (2, 3)]
 

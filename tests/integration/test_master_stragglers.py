@@ -91,7 +91,7 @@ async def test_a_straggler_becomes_one_plan_and_the_next_master_knows_it(
         assert plan["spec"]["reason"].endswith("replacement 1 of 3")
         await set_plan_status(setting, "Executing", "Starting")
         await until(
-            "the master knows that", lambda: "standing by: worker 3" in master.log.read_text()
+            "the master knows that", lambda: "successors: worker 3" in master.log.read_text()
         )
         agents.append(await Agent(3).join(channel))
 

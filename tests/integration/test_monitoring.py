@@ -21,7 +21,7 @@ from aiohttp import web
 from elasticjob_kube.access import Access
 from elasticjob_kube.session import Kube
 from elasticjob_localcluster.controlplane.ports import free_port
-from elasticjob_operator.core.sharding import Shard
+from elasticjob_operator.core.partitioning import Partition
 from elasticjob_operator.http_server import OperatorState, serve_http
 from elasticjob_operator.store import JobKey
 from elasticjob_operator.work_queue import WorkQueue
@@ -58,7 +58,7 @@ async def operator() -> AsyncIterator[OperatorState]:
         access = Access("http://127.0.0.1:1", None, None, None)  # type: ignore[arg-type]
         state = OperatorState(Kube(http, access, user_agent="tests", connections=1))
         state.kube.answers["GET", 200] += 1
-        led = state.lead(Shard())
+        led = state.lead(Partition())
         key = add_job(led.store, "job")
         with state.costs.measured(key):
             led.queue = WorkQueue(_no_work)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-import subprocess
+import os
 from collections.abc import Awaitable, Callable, Iterator
 from functools import partial
 from pathlib import Path
@@ -29,6 +29,7 @@ from tests.support.bad_input import CASES, FINISHED, RUNNING, SUSPENDED, Bad
 from tests.support.fake_kubelet import end, kubelet
 from tests.support.operator_process import OPERATOR, create, job, manifest, phase, workers
 from tests.support.wait import until
+from tests.support.warm_process import start_warm
 
 DOCUMENT = Path(__file__).parents[2] / "docs" / "bad-input.md"
 HOLD = "elasticjob-tests/hold"
@@ -41,25 +42,19 @@ def prepared_namespace(cluster: Cluster, tmp_path_factory: pytest.TempPathFactor
     """Run an operator with a running, a suspended and a finished job, and a foreign pod."""
     namespace = "bad-input"  # messages contain it
     log = tmp_path_factory.mktemp("bad-input") / "log"
-    command: list[str | Path] = [
-        OPERATOR,
-        "--kubeconfig",
-        cluster.kubeconfig,
-        "--namespace",
-        namespace,
-    ]
+    command = [OPERATOR, "--kubeconfig", str(cluster.kubeconfig), "--namespace", namespace]
     port = admission.free_port()
     command += ["--master-image", "master:1", *admission.arguments(namespace, port)]
     asyncio.run(_with_kube(cluster, _make_namespace, namespace))
     with log.open("wb") as output:
-        operator = subprocess.Popen(command, stdout=output, stderr=output)
+        operator = start_warm(*command, output=output, env=dict(os.environ))
     try:
         asyncio.run(_with_kube(cluster, partial(_configure, port), namespace))
         asyncio.run(_with_kube(cluster, _prepare, namespace))
         yield namespace
     finally:
         operator.terminate()
-        operator.wait(30)
+        operator.join()
         asyncio.run(_with_kube(cluster, _tear_down, namespace))
         print(log.read_text())
 

@@ -22,6 +22,7 @@ from tests.support.fake_kubelet import kubelet
 from tests.support.operator_process import end_operator, start_operator
 from tests.support.random_requests import Series, record_twins
 from tests.support.wait import until
+from tests.support.warm_process import WarmProcess
 
 pytestmark = pytest.mark.thorough
 
@@ -43,7 +44,7 @@ class Deployment:
     namespace: str
     kubeconfig: Path
     log: Path
-    process: asyncio.subprocess.Process | None = None
+    process: WarmProcess | None = None
     ends: list[int] = field(default_factory=list)
     killed: set[int] = field(default_factory=set)
 

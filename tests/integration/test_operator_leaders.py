@@ -29,6 +29,7 @@ from tests.support.operator_process import (
 )
 from tests.support.random_requests import record_twins
 from tests.support.wait import until
+from tests.support.warm_process import WarmProcess
 
 pytestmark = pytest.mark.thorough
 
@@ -84,7 +85,7 @@ async def test_a_container_restarted_in_its_pod_leads_again_at_once(
 @asynccontextmanager
 async def _two_operators(
     cluster: Cluster, kube: Kube, namespace: str, folder: Path
-) -> AsyncIterator[tuple[asyncio.subprocess.Process, ChaosProxy]]:
+) -> AsyncIterator[tuple[WarmProcess, ChaosProxy]]:
     """Run an operator that leads and one that waits; yield the first one and its proxy.
 
     Their logs are `first` and `second` of the folder. No member may ever have two live pods.
@@ -108,7 +109,7 @@ async def _scale_out(
     kube: Kube,
     namespace: str,
     proxy: ChaosProxy,
-    leading: asyncio.subprocess.Process,
+    leading: WarmProcess,
     number: signal.Signals,
 ) -> None:
     """Scale a job out, and signal the leader between the create of the first pod and its answer."""

@@ -10,7 +10,7 @@ from elasticjob_api.meta import Json
 from elasticjob_kube.errors import TryLater
 from elasticjob_kube.resources import CONFIG_MAPS, LEASES
 from elasticjob_kube.session import Kube
-from elasticjob_operator.core.sharding import Shares
+from elasticjob_operator.core.partitioning import Shares
 from elasticjob_operator.lease import LeaderElector, LeaseLost
 
 from tests.support.wait import until
@@ -166,9 +166,9 @@ async def test_a_lease_that_we_already_hold_is_renewed_before_we_lead(
     await asyncio.wait([task])
 
 
-@pytest.mark.guarantee("shards")
+@pytest.mark.guarantee("partitions")
 @pytest.mark.parametrize("others", [0, 1])
-async def test_a_wish_is_granted_by_a_leader_of_two_shards_and_dropped_by_one_of_the_last(
+async def test_a_wish_is_granted_by_a_leader_of_two_partitions_and_dropped_by_one_of_the_last(
     kube: Kube, namespace: str, others: int
 ) -> None:
     shares = Shares(2, led=set(range(1, 1 + others)))
@@ -187,7 +187,7 @@ async def test_a_wish_is_granted_by_a_leader_of_two_shards_and_dropped_by_one_of
     assert await holder(kube, namespace) == ""
 
 
-@pytest.mark.guarantee("shards")
+@pytest.mark.guarantee("partitions")
 async def test_a_shared_lease_is_renewed_by_each_holder_and_released_by_none(
     kube: Kube, namespace: str
 ) -> None:

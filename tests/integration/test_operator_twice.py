@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import signal
 from collections import Counter
 from collections.abc import AsyncIterator
@@ -18,6 +17,7 @@ from elasticjob_localcluster.cluster import Cluster
 from tests.support.fake_kubelet import kubelet
 from tests.support.operator_process import create, has_logged, job, operator, phase, run_job
 from tests.support.wait import until
+from tests.support.warm_process import WarmProcess
 
 pytestmark = [pytest.mark.thorough, pytest.mark.guarantee("two-installations")]
 
@@ -78,7 +78,7 @@ async def test_an_operator_that_follows_one_with_another_lease_reports_nothing(
 
 
 async def _create_while_stopped(
-    kube: Kube, namespace: str, stopped: asyncio.subprocess.Process, name: str
+    kube: Kube, namespace: str, stopped: WarmProcess, name: str
 ) -> None:
     """Create a job while one operator does not run, so that the other one creates its first pod."""
     stopped.send_signal(signal.SIGSTOP)

@@ -36,6 +36,7 @@ from elasticjob_master.persistence.state_writer import StateWriter
 from elasticjob_master.persistence.store import NoStore
 from elasticjob_master.server.callers import Callers
 from elasticjob_master.server.grpc_server import GrpcServer
+from elasticjob_master.server.services.calls import refusing
 from elasticjob_master.server.services.remote_shell_service import RemoteShellService
 
 from tests.support.agent_process import alive
@@ -47,6 +48,13 @@ HOST = "job-worker-0"
 LAUNCHER = "uid-launcher"
 WORKER = "uid-worker"
 OTHER = "uid-other"
+
+
+class Refusals(grpc.aio.ServerInterceptor):
+    """Answers refusals as the master does."""
+
+    async def intercept_service(self, continuation: Any, details: Any) -> Any:
+        return refusing(await continuation(details), details.method)
 
 
 class Master(DiscoveryServiceServicer):
@@ -75,7 +83,7 @@ class Master(DiscoveryServiceServicer):
             framework=FRAMEWORKS["horovod"], members=members, hosts=self._published
         )
         callers = SimpleNamespace(is_agent_of=lambda _uid, _peer: True)
-        self._server = grpc.aio.server()
+        self._server = grpc.aio.server(interceptors=[Refusals()])
         add_DiscoveryServiceServicer_to_server(self, self._server)
         add_RemoteShellServiceServicer_to_server(
             RemoteShellService(cast(Controller, controller), cast(Callers, callers)), self._server

@@ -8,8 +8,8 @@ from typing import Any
 import msgspec
 from elasticjob_api.elasticjob import ElasticJob
 from elasticjob_api.meta import Json
+from elasticjob_api.scale_requests import ScaleIn, ScaleOut
 from elasticjob_api.scaleplan import ScalePlan
-from elasticjob_api.scalers import ScaleIn, ScaleOut
 from elasticjob_operator.core.model.observed import Defaults
 
 NOW = 1_800_000_000.0

@@ -6,7 +6,6 @@ import contextlib
 import os
 import re
 import subprocess
-import sys
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
@@ -16,10 +15,10 @@ from elasticjob_api import names
 from tests.support.agent_process import AGENT, agent_environment
 from tests.support.master_process import TOKEN, certificates
 from tests.support.wait import wait_until
+from tests.support.warm_process import WarmProcess, start_warm
 
 SECONDS = 150
 JOB = "job"
-_MASTER = str(Path(sys.executable).with_name("elasticjob-master"))
 
 
 class LocalJob:
@@ -32,6 +31,7 @@ class LocalJob:
         self.host = f"{network}.1"
         self.network = network
         self.processes: dict[str, subprocess.Popen[bytes]] = {}
+        self._master: WarmProcess | None = None
         self._pods: Counter[int] = Counter()
 
     def start_master(self, least: int = 2, *options: str) -> None:
@@ -55,12 +55,13 @@ class LocalJob:
             names.ENV_TLS_CERT: certificate,
             names.ENV_TLS_KEY: key,
         }
-        self._start(
-            "master",
-            _MASTER,
-            *arguments,
-            environment={**os.environ, **environment, **_credentials()},
-        )
+        with (self.folder / "master.log").open("ab") as log:
+            self._master = start_warm(
+                "elasticjob-master",
+                *arguments,
+                output=log,
+                env={**os.environ, **environment, **_credentials()},
+            )
 
     def start_agent(self, index: int, *command: str, **environment: str) -> subprocess.Popen[bytes]:
         """Start the agent of a worker with a command; each start is a new pod of the worker."""
@@ -82,8 +83,9 @@ class LocalJob:
 
     def kill_master(self) -> None:
         """Kill the master, as the loss of its node would."""
-        self.processes["master"].kill()
-        self.processes["master"].wait()
+        assert self._master is not None, "no master was started"
+        self._master.kill()
+        self._master.join()
 
     def log(self) -> str:
         """Return the output of all processes."""
@@ -109,6 +111,9 @@ class LocalJob:
                 process.wait(30)
             process.kill()
             process.wait()
+        if self._master is not None:
+            self._master.terminate()
+            self._master.join()
 
     def _start(
         self, name: str, *command: str, environment: dict[str, str]

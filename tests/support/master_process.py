@@ -25,6 +25,7 @@ from elasticjob_kube import x509
 
 from tests.support.self_signed import self_signed
 from tests.support.wait import SECONDS
+from tests.support.warm_process import WarmProcess, start_warm
 
 TOKEN = "a-token-of-these-tests"
 STANDALONE = ("--standalone", "--framework=jax", "--min=1", "--workers=2")
@@ -74,7 +75,7 @@ def channel_to(target: str, token: str | None = TOKEN) -> grpc.aio.Channel:
 class Master:
     """One running master."""
 
-    process: asyncio.subprocess.Process
+    process: WarmProcess
     log: Path
     grpc_port: int = 0
     http_port: int = 0
@@ -118,16 +119,13 @@ async def run_master(
     }
     log = folder / "master.log"
     command = [
-        str(Path(sys.executable).with_name("elasticjob-master")),
         *options,
         f"--address={address}",
     ]
     command += [f"--grpc-port={ports[0]}", f"--http-port={ports[1]}"]
     with log.open("ab") as output:
         start = output.tell()
-        process = await asyncio.create_subprocess_exec(
-            *command, env=environment, stdout=output, stderr=output
-        )
+        process = start_warm("elasticjob-master", *command, env=environment, output=output)
     master = Master(process, log, address=address, insecure="--insecure" in options)
     if "--standalone" in options:
         master.ends_with = 0

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import os
-import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from functools import partial
@@ -18,14 +17,15 @@ from elasticjob_kube.resources import ELASTIC_JOBS, LEASES, PODS, Resource
 from elasticjob_kube.session import Kube
 
 from tests.support.wait import SECONDS, until
+from tests.support.warm_process import WarmProcess, start_warm
 
-OPERATOR = Path(sys.executable).with_name("elasticjob-operator")
+OPERATOR = "elasticjob-operator"
 
 
 @asynccontextmanager
 async def operator(
     kubeconfig: Path, namespace: str | None, log: Path, *more: str, pod_uid: str = ""
-) -> AsyncIterator[asyncio.subprocess.Process]:
+) -> AsyncIterator[WarmProcess]:
     """Run the operator's process for one namespace, or for all (None)."""
     process = await start_operator(kubeconfig, namespace, log, *more, pod_uid=pod_uid)
     try:
@@ -37,23 +37,22 @@ async def operator(
 
 async def start_operator(
     kubeconfig: Path, namespace: str | None, log: Path, *more: str, pod_uid: str = ""
-) -> asyncio.subprocess.Process:
+) -> WarmProcess:
     """Start the operator's process, in the pod of this UID if there is one.
 
     Its output is appended to `log`.
     """
     with log.open("ab") as output:
-        return await asyncio.create_subprocess_exec(
-            *(str(OPERATOR), "--kubeconfig", str(kubeconfig)),
+        return start_warm(
+            *(OPERATOR, "--kubeconfig", str(kubeconfig)),
             *(("--namespace", namespace) if namespace else ()),
             *("--master-image", "master:1", *more),
-            stdout=output,
-            stderr=output,
+            output=output,
             env={**os.environ, "POD_UID": pod_uid},
         )
 
 
-async def end_operator(process: asyncio.subprocess.Process) -> None:
+async def end_operator(process: WarmProcess) -> None:
     """Terminate the process if it has not ended, and wait for its end."""
     if process.returncode is None:
         process.terminate()

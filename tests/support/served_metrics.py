@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from elasticjob_api.meta import ObjectMeta
 from elasticjob_api.scaleplan import ScalePlan, ScalePlanSpec
+from elasticjob_api.step_report import StepReport
 from elasticjob_kube.resources import ELASTIC_JOBS, SCALE_PLANS
 from elasticjob_master.controller import Controller
 from elasticjob_master.core.accounting import Moment, Resources
-from elasticjob_master.core.progress import Report
 from elasticjob_master.core.rendezvous.members import Identity, Usage
 from elasticjob_master.job_facts import JobFacts, ObservedPlan, PlanFacts
 from elasticjob_master.persistence.state_writer import StateWriter
@@ -34,7 +34,7 @@ def training_master(*, members: int = 1) -> Controller:
         member.usage = Usage(1.5, 2**30, 50, 2**20, 8)
         for step in (1, 2, 3):
             metrics = {"loss": 0.5 + index}
-            report = Report(0, step, 10, 8.0, 0.5, metrics, steps=1, compute_seconds=0.25)
+            report = StepReport(0, step, 10, 8.0, 0.5, metrics, steps=1, compute_seconds=0.25)
             controller.step(member, report)
     account = controller.accounting
     for now in (0.0, 60.0):

@@ -8,7 +8,7 @@ from elasticjob_api import names
 from elasticjob_api.elasticjob import MAX_INT32, MAX_REPLICAS
 from elasticjob_api.limits import MAX_SLOTS
 from elasticjob_api.meta import Json
-from elasticjob_api.scalers import ScaleIn, ScaleOut
+from elasticjob_api.scale_requests import ScaleIn, ScaleOut
 
 from elasticjob_cli.convert import common_fields, jobs, launcher
 from elasticjob_cli.convert.fields import Fields

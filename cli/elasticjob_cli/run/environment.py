@@ -7,9 +7,9 @@ from dataclasses import dataclass
 
 from elasticjob_api import names
 from elasticjob_api.agent_environment import job_variables, member_variables
+from elasticjob_api.drain_times import DEFAULT_DRAIN_SECONDS
 from elasticjob_api.frameworks import FRAMEWORKS
 from elasticjob_api.frameworks.peer import meeting_port
-from elasticjob_api.limits import DEFAULT_DRAIN_SECONDS
 
 NAMESPACE = "local"
 _FIRST_HOST = 10

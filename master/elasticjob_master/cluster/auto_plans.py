@@ -74,7 +74,7 @@ def plan_name(job_name: str, number: int) -> str:
 
 
 def number_of(plan: ScalePlan, config: Config) -> int | None:
-    """Return the number of a plan that a master of this job has created; None: it is not one."""
+    """Return the number of a plan that a master of this job has created; None for other plans."""
     number = plan.metadata.name.removeprefix(plan_name(config.job_name, 0)[:-1])
     kind = ELASTIC_JOBS.kind
     name = config.job_name

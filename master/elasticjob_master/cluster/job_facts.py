@@ -17,7 +17,7 @@ from elasticjob_master.job_facts import JobFacts, ObservedPlan, PlanFacts
 def job_facts(
     job: ElasticJob, plans: PlanFacts | None, known_sizes: Mapping[str, RoleSize]
 ) -> JobFacts:
-    """Return what the job asks of the master, with its plans; None: not all of them are known."""
+    """Return what the job asks of the master. `plans` is None until all plans are known."""
     return JobFacts(
         sizes=job_spec.sizes(job, known=known_sizes),
         domains=job_spec.domains(job),
@@ -38,7 +38,7 @@ def plan_facts(config: Config, job: ElasticJob, plans: Iterable[ScalePlan]) -> P
     unfinished = [each.plan for each in observed if each.unfinished]
     return PlanFacts(
         observed,
-        standby=job_spec.standing_by(unfinished),
+        successors=job_spec.successors(unfinished),
         draining=job_spec.draining(job, unfinished),
         script=job_spec.script_order(unfinished),
         scaling=scaling_spec.job_scaling(job, plan_unfinished=bool(unfinished)),

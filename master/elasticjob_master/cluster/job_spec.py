@@ -1,6 +1,6 @@
 """Reads from the ElasticJob and its unfinished plans how many members there are to be.
 
-Also which of them leave, and which stand by. Pure.
+Also which of them leave, and which are successors. Pure.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from types import MappingProxyType
 from elasticjob_api.elasticjob import ElasticJob, ReplicaSpec, ReplicaStatus
 from elasticjob_api.gpus import VISIBLE_DEVICES
 from elasticjob_api.indices import parse_indices, read_indices
-from elasticjob_api.pod_identity import MemberKey
+from elasticjob_api.pod_identity import MemberKey, member_of_name
 from elasticjob_api.quantity import parse_quantity
 from elasticjob_api.roles import kept_roles, notified_roles
 from elasticjob_api.scaleplan import ScalePlan
@@ -98,18 +98,14 @@ def draining(job: ElasticJob, unfinished: Iterable[ScalePlan]) -> dict[str, floa
     pods: dict[str, float] = {}
     for plan in unfinished:
         for pod in plan.status.draining_pods:
-            roles = [
-                role
-                for role in job.spec.replica_specs
-                if pod.startswith(f"{job.metadata.name}-{role}-")
-            ]
-            role = max(roles, key=len, default="")  # one role's name may begin with another's
+            member = member_of_name(job.metadata.name, pod)
+            usual = drain_seconds(job, member.role if member is not None else "")
             given = plan.spec.drain_seconds
-            pods[pod] = drain_seconds(job, role) if given is None else float(given)
+            pods[pod] = usual if given is None else float(given)
     return pods
 
 
-def standing_by(unfinished: Iterable[ScalePlan]) -> frozenset[tuple[str, int]]:
+def successors(unfinished: Iterable[ScalePlan]) -> frozenset[MemberKey]:
     """Return role and index of the members that replace others that still train."""
     moves = (move for plan in unfinished for move in plan.status.migrations)
     return frozenset((move.role, move.replacement) for move in moves if move.phase == "Starting")

@@ -8,11 +8,9 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
+from collections.abc import Awaitable, Callable
 
 import msgspec
-from elasticjob_api import names
 from elasticjob_api.elasticjob import ElasticJob
 from elasticjob_api.ownership import may_be_of_job
 from elasticjob_api.scaleplan import ScalePlan
@@ -20,7 +18,7 @@ from elasticjob_api.v1.job_pb2 import StoredAnswers
 from elasticjob_kube.errors import AlreadyExists, KubeError
 from elasticjob_kube.informer import Informer
 from elasticjob_kube.resources import ELASTIC_JOBS, SCALE_PLANS
-from elasticjob_kube.session import Kube, connect
+from elasticjob_kube.session import Kube
 
 from elasticjob_master.cluster import auto_plans
 from elasticjob_master.cluster.job_facts import job_facts, plan_facts
@@ -37,20 +35,12 @@ _RETRY_SECONDS = 5.0
 _FINAL_SECONDS = 3.0
 
 
-@asynccontextmanager
-async def open_job(
-    config: Config, controller: Controller, answers: Callable[[], StoredAnswers]
-) -> AsyncIterator[KubernetesJob]:
-    """Connect to the API server with the rights of the pod.
-
-    `answers` are stored for the time after the master's end.
-    """
-    async with connect(user_agent=f"{names.MASTER}/{config.job_name}", connections=8) as kube:
-        yield KubernetesJob(kube, config, controller, answers)
-
-
 class KubernetesJob:
-    """The ElasticJob of this master, and its plans."""
+    """The ElasticJob of this master, and its plans.
+
+    Args:
+        answers: returns what is stored for the time after the master's end.
+    """
 
     def __init__(
         self,

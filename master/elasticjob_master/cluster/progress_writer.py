@@ -1,6 +1,6 @@
 """Writes `status.progress` of the ElasticJob: findings at once, the rest from time to time.
 
-An agent that has to end is sent this after a write. So the last step of a job is in its status
+The commands that end agents are sent after a write. So the last step of a job is in its status
 before the operator sees that its pods have ended.
 """
 
@@ -8,19 +8,22 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from typing import Any
 
 from elasticjob_api import names
+from elasticjob_api.times import format_time
 from elasticjob_kube.errors import KubeError, NotFound
 from elasticjob_kube.resources import ELASTIC_JOBS
 from elasticjob_kube.session import Kube
 
-from elasticjob_master.cluster.progress_status import progress_status
 from elasticjob_master.config import Config
 from elasticjob_master.controller import Controller
 from elasticjob_master.core.history import PROCESS_RESTARTED
-from elasticjob_master.core.rendezvous.commands import Exit
+from elasticjob_master.core.progress import Progress, format_eta, format_rate, format_steps
+from elasticjob_master.script_order import ScriptResult
 
 log = logging.getLogger(__name__)
 
@@ -28,6 +31,10 @@ PROGRESS_SECONDS = 5.0
 _CHECK_SECONDS = 0.5
 _EXIT_SECONDS = 3.0
 """How long a write may delay the end of an agent, which waits 10 s for it."""
+_MOST_PODS = 100
+_LONGEST_PROBLEM = 1024
+_LONGEST_REASON = 256
+_LONGEST_WHY_STALLED = 512
 
 
 class ProgressWriter:
@@ -39,17 +46,15 @@ class ProgressWriter:
         self._controller = controller
         self._last_written: dict[str, Any] = {}
         self._written_at = 0.0
-        self._exits: list[Exit] = []
         self._wake = asyncio.Event()
-        controller.send_exit = self._send_exit
+        controller.subscribe("exit_held", self._wake.set)
 
     async def run(self) -> None:
         """Write while the master runs."""
         last = None
         while True:
             self._wake.clear()
-            exits = self._exits
-            self._exits = []
+            exits = self._controller.held_exits()
             findings = self._findings()
             is_due = self._controller.now() - self._written_at >= PROGRESS_SECONDS
             if findings != last or is_due or exits:
@@ -62,11 +67,6 @@ class ProgressWriter:
             with suppress(TimeoutError):
                 async with asyncio.timeout(_CHECK_SECONDS):
                     await self._wake.wait()
-
-    def _send_exit(self, command: Exit) -> None:
-        """End an agent after the next write."""
-        self._exits.append(command)
-        self._wake.set()
 
     def _findings(self) -> dict[str, Any]:
         """Return the findings about the training, as arguments of `progress_status`."""
@@ -112,3 +112,64 @@ class ProgressWriter:
             log.warning("progress is not written, trying again: %s", error)
             return
         self._last_written = progress
+
+
+def progress_status(
+    progress: Progress,
+    now: float,
+    *,
+    stalled_since: float | None = None,
+    why_stalled: str = "",
+    stragglers: Sequence[str] = (),
+    why_not_replaced: str = "",
+    unfit: Mapping[str, str] | None = None,
+    script: ScriptResult | None = None,
+    process_restarted: str = "",
+) -> dict[str, Any]:
+    """Return `status.progress`, within the bounds of its schema.
+
+    Before the first reported step it contains findings only.
+    """
+    problems: dict[str, Any] = {}
+    if stalled_since is not None:
+        problems["stalledSince"] = format_time(stalled_since)
+        if why_stalled:
+            problems["whyStalled"] = why_stalled[:_LONGEST_WHY_STALLED]
+    if stragglers:
+        problems["stragglers"] = list(stragglers)[:_MOST_PODS]
+        if why_not_replaced:
+            problems["whyNotReplaced"] = why_not_replaced[:_LONGEST_REASON]
+    if unfit:
+        problems["unfit"] = {
+            pod: unfit[pod][:_LONGEST_PROBLEM] for pod in sorted(unfit)[:_MOST_PODS]
+        }
+    if process_restarted:
+        problems["processRestarted"] = process_restarted[:_LONGEST_REASON]
+    if script is not None:
+        problems["script"] = {
+            "plan": script.plan,
+            "exitCode": script.exit_code,
+            "message": script.message,
+        }
+    if progress.reported_at is None:
+        return problems
+    rate = progress.samples_per_second(now)
+    eta = progress.eta_seconds(now)
+    reported: dict[str, Any] = {
+        "step": progress.step,
+        "lastReportTime": format_time(progress.reported_at),
+        "metrics": {name: _rounded(value, 6) for name, value in progress.metrics.items()},
+        "steps": format_steps(progress.step, progress.total_steps),
+    }
+    if rate > 0:  # it is 0 between two worlds and after the end
+        reported |= {"samplesPerSecond": _rounded(rate), "rate": format_rate(rate)}
+    if progress.total_steps:
+        reported["totalSteps"] = progress.total_steps
+    if eta is not None:
+        seconds = math.ceil(min(eta, 1e9))
+        reported |= {"etaSeconds": seconds, "eta": format_eta(seconds)}
+    return reported | problems
+
+
+def _rounded(value: float, digits: int = 3) -> float:
+    return float(f"{value:.{digits}g}")

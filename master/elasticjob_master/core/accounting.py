@@ -38,7 +38,7 @@ class StoredAccounting(msgspec.Struct, frozen=True, omit_defaults=True):
         until: the time up to which everything is counted, in seconds since the epoch.
         activity: the activity at that time.
         round: the round of the world at that time.
-        seconds: by activity, and `without_master`.
+        seconds: the seconds of each activity, and of `without_master`.
         held: seconds of members, of CPU cores, and of GPUs.
         worlds: the number of worlds that were formed.
     """
@@ -60,7 +60,7 @@ class Moment:
         activity: the present activity.
         round: the round of the present world, or of the last one.
         complete: all members have reconnected since the master's start.
-        stalled_since: since when the training is stalled, in seconds since the epoch; None: it is
+        stalled_since: since when the training is stalled, in seconds since the epoch; None if it is
             not.
     """
 
@@ -95,7 +95,7 @@ class Accounting:
         """Seconds since the last measurement."""
         self._unclassified: float | None = None
         """Seconds without a master, and since, of which it is not known yet whether the world has
-        trained; None: all time is classified.
+        trained; None if all time is classified.
         """
         self._restored: StoredAccounting | None = None
 
@@ -139,7 +139,7 @@ class Accounting:
 
     @property
     def goodput(self) -> float | None:
-        """The share of the time that was training; None: no step was reported yet."""
+        """The share of the time that was training; None before the first reported step."""
         if "training" not in self._seconds or not self.total_seconds:
             return None
         return self.seconds("training") / self.total_seconds

@@ -60,6 +60,18 @@ class Event(NamedTuple):
         return self.message if self.times == 1 else f"{self.message} ({self.times} times)"
 
 
+class NewEvent(NamedTuple):
+    """Something that has happened, to be recorded in the history. Only the controller does that.
+
+    Attributes:
+        reason: one word in CamelCase; docs/queries.md lists all of them.
+        message: a text for people.
+    """
+
+    reason: str
+    message: str
+
+
 class History:
     """The samples and events of a job.
 
@@ -142,7 +154,7 @@ class History:
         return self._metrics.get(number, {})
 
     def series(self) -> dict[str, list[float | None]]:
-        """Return the values of each metric, one for each sample; None: the sample has none."""
+        """Return the values of each metric, one for each sample; None if the sample has none."""
         return {
             name: [self.metrics(each.number).get(name) for each in self._samples]
             for name in self._series

@@ -8,12 +8,13 @@ compilation of the first step.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterable
+from dataclasses import dataclass
 from statistics import median
 
 import msgspec
-from elasticjob_api.limits import MAX_METRIC_NAME_CHARACTERS, MAX_METRICS, MAX_STEP
+from elasticjob_api.limits import MAX_METRICS
+from elasticjob_api.step_report import StepReport
 
 _DECAY_SECONDS = 5.0
 _KEPT = 0.75
@@ -26,50 +27,6 @@ _OUTLIER_SECONDS = 5.0
 _LEAST_SECONDS = 1e-3
 
 
-@dataclass(frozen=True)
-class Report:
-    """One step report.
-
-    Attributes:
-        step: the number of the last step, counted from the beginning of the training.
-        total_steps: the number of steps of the whole training; 0: not known.
-        samples: samples trained since the last report.
-        seconds: seconds since the last report; 0: not known.
-        steps: steps finished since the last report; 0: not known.
-        compute_seconds: the part of `seconds` in which the member did not wait for others; 0: not
-            known.
-    """
-
-    round: int
-    step: int
-    total_steps: int = 0
-    samples: float = 0.0
-    seconds: float = 0.0
-    metrics: Mapping[str, float] = field(default_factory=dict)
-    steps: int = 0
-    compute_seconds: float = 0.0
-
-    def validation_error(self) -> str | None:
-        """Return an error that names field, value and bound; None: the report is valid."""
-        for name in ("step", "total_steps", "steps"):
-            value = getattr(self, name)
-            if not 0 <= value <= MAX_STEP:
-                return f"{name} is {value}; it must be between 0 and {MAX_STEP}"
-        for name in ("samples", "seconds", "compute_seconds"):
-            value = getattr(self, name)
-            if not 0.0 <= value <= 1e15:  # also NaN
-                return f"{name} is {value}; it must be a number between 0 and 1e15"
-        if len(self.metrics) > MAX_METRICS:
-            return f"metrics has {len(self.metrics)} entries; it must have at most {MAX_METRICS}"
-        for name in self.metrics:
-            if not 0 < len(name) <= MAX_METRIC_NAME_CHARACTERS:
-                return (
-                    f"metrics has a name of {len(name)} characters; "
-                    f"it must have 1 to {MAX_METRIC_NAME_CHARACTERS}"
-                )
-        return None
-
-
 @dataclass(slots=True)
 class MemberSpeed:
     """Recent samples and steps of one member: sums that decay with time.
@@ -79,7 +36,7 @@ class MemberSpeed:
     So does an outlier in the second report: the first one contained the start-up.
 
     Attributes:
-        loss: the metric `loss` that it reported last; None: it has reported none.
+        loss: the metric `loss` that it reported last; None if it has reported none.
     """
 
     step: int
@@ -92,7 +49,7 @@ class MemberSpeed:
     outlier: bool = False
     loss: float | None = None
 
-    def add(self, report: Report, now: float) -> None:
+    def add(self, report: StepReport, now: float) -> None:
         """Add a report."""
         steps = report.steps or max(0, report.step - self.step)
         elapsed = report.seconds or max(0.0, now - self.received_at)
@@ -157,14 +114,7 @@ class Progress:
 
     def stored(self) -> StoredProgress:
         """Return the progress to store."""
-        return StoredProgress(
-            round=self.round,
-            step=self.step,
-            total_steps=self.total_steps,
-            samples=self.samples,
-            metrics=dict(self.metrics),
-            reported_at=self.reported_at,
-        )
+        return msgspec.convert(self, StoredProgress, from_attributes=True)
 
     def restore(self, stored: StoredProgress) -> None:
         """Continue with the stored progress. The members' speeds are measured again."""
@@ -175,7 +125,7 @@ class Progress:
         self.reported_at = stored.reported_at
         self.metrics.update(stored.metrics)
 
-    def add_report(self, uid: str, report: Report, *, now: float, wall: float) -> bool:
+    def add_report(self, uid: str, report: StepReport, *, now: float, wall: float) -> bool:
         """Add a member's report; return whether the member has finished a step of this round.
 
         If the report belongs to an earlier round, only its samples count.
@@ -216,7 +166,7 @@ class Progress:
         self._speeds.pop(uid, None)
 
     def loss(self, uid: str) -> float | None:
-        """Return the loss that a member has reported last in this round; None: none is known."""
+        """Return the loss that a member has reported last in this round, if any."""
         speed = self._speeds.get(uid)
         return None if speed is None else speed.loss
 
@@ -233,7 +183,7 @@ class Progress:
         return _steps_per_second(self._reporting(now))
 
     def eta_seconds(self, now: float) -> float | None:
-        """Return the remaining seconds at the present rate; None: not known.
+        """Return the remaining seconds at the present rate; None if they are not known.
 
         A member's first report in a world does not count, because it contains the start-up.
         """

@@ -22,7 +22,7 @@ class Stack:
     """What a process executes. Two are equal if their main threads are.
 
     Attributes:
-        frames: of the main thread as `function (file:line)`, the innermost one first.
+        frames: those of the main thread as `function (file:line)`, the innermost one first.
         problem: why there are none, or what is unusual about the process.
         others: name and frames of each other thread.
     """
@@ -55,8 +55,8 @@ class Collection:
     """The answers to one request.
 
     Attributes:
-        number: of the request.
-        round: of the world.
+        number: the number of the request.
+        round: the round of the world.
         ranks: the ranks of the asked members, by their pods' UIDs.
         until: when it ends without the answers that are missing.
     """

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 import msgspec
+from elasticjob_api.health import Health
 
 TrainingActivity = Literal["training", "paused", "finished"]
 """training: the world trains with all its members. paused: it cannot train at the moment. finished:
@@ -32,8 +33,8 @@ _RECOVERED_FACTOR = 10
 class StallRule:
     """When training counts as stalled, and whether it is restarted, from `spec.health`."""
 
-    factor: float = 10.0
-    seconds: float = 300.0
+    factor: float = Health().stall_factor
+    seconds: float = Health().stall_seconds
     restart: bool = False
 
 
@@ -175,14 +176,7 @@ class StallDetector:
 
     def stored(self) -> StoredStall:
         """Return the fields to store."""
-        return StoredStall(
-            stepped_at=self.stepped_at,
-            usual=self.usual,
-            start_up=self.start_up,
-            since=self.since,
-            restarts=self.restarts,
-            restarted_at=self.restarted_at,
-        )
+        return msgspec.convert(self, StoredStall, from_attributes=True)
 
     def restore(
         self, stored: StoredStall, *, process_round: int, stepped_in_round: bool, wall: float

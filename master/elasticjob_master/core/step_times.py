@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from elasticjob_master.core.progress import Report
+from elasticjob_api.step_report import StepReport
 
 _DECAY_SECONDS = 10.0
 _KEPT = 0.75
@@ -39,7 +39,7 @@ class StepTimes:
         """Recent seconds per step; 0 when not known."""
         return self.seconds / self.steps if self.steps else 0.0
 
-    def add(self, report: Report, steps: int, now: float) -> None:
+    def add(self, report: StepReport, steps: int, now: float) -> None:
         """Add a report, except the first one of a round, which contains the start-up."""
         own_work = report.compute_seconds > 0
         if report.round != self.round or own_work != self.own_work:

@@ -107,8 +107,9 @@ class Verdict:
     """The decision about the stragglers.
 
     Attributes:
-        replace: the straggler to replace; None: none.
-        reason: for users, with the numbers. The reason of a refusal remains while nothing changes.
+        replace: the straggler to replace, if any.
+        reason: a text for users, with the numbers. The reason of a refusal remains while nothing
+            changes.
     """
 
     replace: Straggler | None
@@ -193,7 +194,7 @@ def _pause(plans: int) -> float:
 def _refusal(
     memory: ReplacementMemory, straggler: Straggler, *, cost: float, horizon: float
 ) -> str:
-    """Return what forbids to replace this straggler at any time; empty: nothing."""
+    """Return why this straggler must never be replaced, or an empty text."""
     slow = straggler.slowness
     who = straggler.slowness.member.identity
     if straggler.kept:

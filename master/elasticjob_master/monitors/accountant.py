@@ -21,7 +21,7 @@ def held(job: JobView) -> Resources:
     cpus = gpus = 0.0
     for member in job.members:
         cpus += member.usage.cpu_cores
-        gpus += job.gpus.get(member.identity.role, 0)
+        gpus += job.facts.gpus.get(member.identity.role, 0)
     return Resources(len(job.members), cpus, gpus)
 
 
@@ -30,7 +30,7 @@ def _activity(job: JobView, *, stalled: bool) -> Activity:
     if rendezvous.phase == "waiting":
         if rendezvous.finished_at is not None:
             return "finished"
-        return "suspended" if job.suspended else "waiting"
+        return "suspended" if job.facts.suspended else "waiting"
     if stalled:
         return "stalled"
     # A world trains from its first finished step on: before, its processes start, load and compile.

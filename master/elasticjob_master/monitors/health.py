@@ -10,8 +10,10 @@ import logging
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+from elasticjob_api.step_report import StepReport
+
 from elasticjob_master.core import stragglers
-from elasticjob_master.core.progress import Report
+from elasticjob_master.core.history import NewEvent
 from elasticjob_master.core.stall import (
     MOST_RESTARTS,
     StallDetector,
@@ -19,7 +21,6 @@ from elasticjob_master.core.stall import (
     StoredStall,
     TrainingActivity,
 )
-from elasticjob_master.monitors.findings import NewEvent
 from elasticjob_master.monitors.view import JobView
 
 log = logging.getLogger(__name__)
@@ -36,7 +37,7 @@ class HealthFindings:
     """New findings about the training's health.
 
     Attributes:
-        events: to be recorded.
+        events: what is to be recorded.
         restart: all training processes are to be restarted.
         stacks: the stacks of all training processes are wanted, for `explain_stall`.
     """
@@ -69,10 +70,12 @@ class HealthMonitor:
 
     @property
     def stalled_since(self) -> float | None:
-        """Since when the training is stalled, in seconds since the epoch; None: it is not."""
+        """Since when the training is stalled, in seconds since the epoch; None if it is not."""
         return self.stall.since
 
-    def step_finished(self, report: Report, *, process_round: int, wall: float) -> NewEvent | None:
+    def step_finished(
+        self, report: StepReport, *, process_round: int, wall: float
+    ) -> NewEvent | None:
         """Take a report of the present world's steps.
 
         Return the end of the stall that it ends, if it does.
@@ -130,7 +133,7 @@ class HealthMonitor:
 
         Return whether the training is to be restarted.
         """
-        health = job.health
+        health = job.facts.health
         stall = self.stall
         before = self.stall.since
         # The stacks are taken before the processes are killed, if that takes no longer.
@@ -165,7 +168,7 @@ class HealthMonitor:
         return True
 
     def _check_stragglers(self, job: JobView, now: float, events: list[NewEvent]) -> None:
-        health = job.health
+        health = job.facts.health
         changed = stragglers.update_stragglers(
             job.members,
             factor=health.straggler_factor,

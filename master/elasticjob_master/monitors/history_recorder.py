@@ -6,11 +6,10 @@ from collections.abc import Iterable, Iterator
 
 from elasticjob_api.scaleplan import FINISHED, ScalePlan
 
-from elasticjob_master.core.history import SAMPLE_SECONDS, Sample
+from elasticjob_master.core.history import SAMPLE_SECONDS, History, NewEvent, Sample
 from elasticjob_master.core.rendezvous.commands import Command, Exit, MemberRemoved, Stop
 from elasticjob_master.core.rendezvous.members import Member
-from elasticjob_master.monitors.findings import NewEvent
-from elasticjob_master.monitors.view import HistoryView, JobView
+from elasticjob_master.monitors.view import JobView
 
 
 class HistoryRecorder:
@@ -72,7 +71,7 @@ def _pod(view: JobView, uid: str) -> str:
     return uid if member is None else member.identity.pod_name
 
 
-def plan_changed(history: HistoryView, plan: ScalePlan) -> NewEvent | None:
+def plan_changed(history: History, plan: ScalePlan) -> NewEvent | None:
     """Return the event of a plan that was made or has ended, unless it is recorded already.
 
     So each is recorded once, whenever a master gets to see it. The end of a plan whose beginning is

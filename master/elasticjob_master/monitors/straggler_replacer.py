@@ -70,20 +70,20 @@ class StragglerReplacer:
             return None
         elapsed = min(now - self._checked_at, 2 * _CHECK_SECONDS)
         self._checked_at = now
-        if job.health.on_straggler != "Replace":
+        if job.facts.health.on_straggler != "Replace":
             self._slow = {}
             self.why_not = ""
             return None
         if not _trains(job):
             return None
-        slow = stragglers.slownesses(job.members, factor=job.health.straggler_factor, now=now)
+        slow = stragglers.slownesses(job.members, factor=job.facts.health.straggler_factor, now=now)
         self._count(job, slow, elapsed, wall)
         if not self._slow:
             self.why_not = ""
         lasting = self._lasting(job, slow)
         if plan_under_way or not lasting:
             return None
-        most = job.health.max_straggler_replacements
+        most = job.facts.health.max_straggler_replacements
         verdict = straggler_replacement.judge(
             self.memory,
             lasting,
@@ -130,7 +130,7 @@ class StragglerReplacer:
         self._slow = {uid: counted for uid, counted in self._slow.items() if uid in marked}
         for each in slow:
             seconds, since = self._slow.get(
-                each.member.uid, (0.0, wall - job.health.straggler_seconds)
+                each.member.uid, (0.0, wall - job.facts.health.straggler_seconds)
             )
             self._slow[each.member.uid] = (seconds + elapsed, since)
 
@@ -138,7 +138,7 @@ class StragglerReplacer:
         """Return those of the world's stragglers that have been slow for long enough."""
         ranks = {uid: rank for rank, uid in enumerate(job.rendezvous.world)}
         sizes = job.rendezvous.sizes or {}
-        least = straggler_replacement.LASTING_FACTOR * job.health.straggler_seconds
+        least = straggler_replacement.LASTING_FACTOR * job.facts.health.straggler_seconds
         found = []
         for each in slow:
             uid = each.member.uid

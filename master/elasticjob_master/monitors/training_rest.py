@@ -5,7 +5,7 @@ from __future__ import annotations
 from elasticjob_master.core.autoscale.objective import Rest
 from elasticjob_master.core.autoscale.scaling_memory import ScalingMemory
 from elasticjob_master.core.autoscale.thresholds import THRESHOLDS
-from elasticjob_master.monitors.view import ProgressView
+from elasticjob_master.core.progress import Progress
 
 
 class TrainingRest:
@@ -20,7 +20,7 @@ class TrainingRest:
         self._step_samples = 0.0
         """The samples of a step when its speed was last known; 0 before."""
 
-    def look(self, progress: ProgressView, memory: ScalingMemory, now: float, wall: float) -> None:
+    def look(self, progress: Progress, memory: ScalingMemory, now: float, wall: float) -> None:
         """Count again; the times are those of `AutoScaler.tick`."""
         if not progress.total_steps:
             self.latest = None

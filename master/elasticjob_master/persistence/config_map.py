@@ -57,7 +57,7 @@ class Mark(NamedTuple):
 
 
 def read_mark(text: str) -> Mark | None:
-    """Return the mark that a master has written; None: the text is empty or is not a mark."""
+    """Return the mark that a master has written; None if the text is no mark."""
     found = _MARK.fullmatch(text)
     return Mark(int(found[1]), found[2]) if found else None
 

@@ -4,22 +4,42 @@ from __future__ import annotations
 
 import logging
 import time
-from typing import get_args
+from collections.abc import Iterable
+from dataclasses import fields
+from typing import Any, get_args
 
 import msgspec
+from elasticjob_shards import Dataset, Ledger
+from elasticjob_shards.account import Holder
+from elasticjob_shards.runs import pack, unpack
 
 from elasticjob_master.controller import Controller
 from elasticjob_master.core.autoscale import scaling_memory
 from elasticjob_master.core.rendezvous.events import StateRestored
+from elasticjob_master.core.rendezvous.members import Identity, Member, Members, NodeCheckState
 from elasticjob_master.core.rendezvous.rules import Phase
+from elasticjob_master.core.step_times import StepTimes
 from elasticjob_master.persistence import stored_state
 from elasticjob_master.persistence.state_writer import StateWriter
 from elasticjob_master.persistence.store import Store
-from elasticjob_master.persistence.stored_ledger import restore_ledger, store_ledger
-from elasticjob_master.persistence.stored_member import restore_member, store_member
-from elasticjob_master.persistence.stored_state import StoredKeyValue, StoredState
+from elasticjob_master.persistence.stored_state import (
+    StoredHolder,
+    StoredKeyValue,
+    StoredLedger,
+    StoredMember,
+    StoredState,
+)
 
 log = logging.getLogger(__name__)
+
+_MOST = 10_000_000
+"""A bound on the numbers in a stored set, larger than any real set."""
+_IDENTITY = [field.name for field in fields(Identity)]
+_MEMBER = (
+    *("order", "process_round", "started", "joined_round", "last_round", "retry"),
+    *("drain_seconds", "exiting", "succeeded", "step", "restarts"),
+)
+_DATASET = [field.name for field in fields(Dataset)]
 
 
 def take(controller: Controller, *, job_uid: str) -> StoredState:
@@ -33,9 +53,9 @@ def take(controller: Controller, *, job_uid: str) -> StoredState:
         round=rendezvous.round,
         world=list(rendezvous.world),
         finished=rendezvous.finished_at is not None,
-        broken=rendezvous.world_failed,
-        uneven=rendezvous.world_incomplete,
-        standing_by=sorted(rendezvous.standby),
+        world_failed=rendezvous.world_failed,
+        world_incomplete=rendezvous.world_incomplete,
+        successors=sorted(rendezvous.successors),
         members=[store_member(member) for member in controller.members],
         host_version=hosts.latest.version,
         hosts=list(hosts.stored()),
@@ -43,14 +63,14 @@ def take(controller: Controller, *, job_uid: str) -> StoredState:
         stall=controller.health_monitor.stall.stored(),
         ledgers=[store_ledger(each) for each in controller.ledgers],
         memory=scaling_memory.stored(controller.scaling.autoscaler.memory),
-        plans_emitted=controller.scaling.last_number,
+        last_plan_number=controller.scaling.last_number,
         samples=controller.history.samples(),
         events=controller.history.events(),
         keyvalue=StoredKeyValue(
             round=controller.keyvalue.round,
             values=controller.keyvalue.values(),
-            answers=controller.keyvalue.addition_results(),
-            barriers=controller.barriers.passed_counts(),
+            addition_results=controller.keyvalue.addition_results(),
+            passed_barriers=controller.barriers.passed_counts(),
         ),
         unfit=[(*place, *found) for place, found in rendezvous.unfit.items()],
         broken_nodes=list(rendezvous.broken_nodes),
@@ -69,16 +89,16 @@ def restore(controller: Controller, state: StoredState) -> None:
         round=state.round,
         world=tuple(state.world),
         finished=state.finished,
-        world_failed=state.broken,
-        world_incomplete=state.uneven,
-        standby=frozenset(state.standing_by),
+        world_failed=state.world_failed,
+        world_incomplete=state.world_incomplete,
+        successors=frozenset(state.successors),
         unfit={(role, index): (pod, problem) for role, index, pod, problem in state.unfit},
         broken_nodes=tuple(state.broken_nodes),
     )
     controller.restore(rendezvous, state.master_starts)
     key_value = state.keyvalue
-    controller.keyvalue.restore(key_value.round, key_value.values, key_value.answers)
-    controller.barriers.restore(key_value.round, key_value.barriers)
+    controller.keyvalue.restore(key_value.round, key_value.values, key_value.addition_results)
+    controller.barriers.restore(key_value.round, key_value.passed_barriers)
     controller.hosts.restore(state.host_version, state.hosts)
     controller.progress.restore(state.progress)
     controller.health_monitor.restore(
@@ -92,12 +112,12 @@ def restore(controller: Controller, state: StoredState) -> None:
         controller.ledgers.restore(restore_ledger(each, controller.members))
     controller.scaling.autoscaler.restore(_scaling_memory(state))
     controller.scaling.replacer.restore(state.replacements)
-    controller.scaling.use_number(state.plans_emitted)
+    controller.scaling.use_number(state.last_plan_number)
     controller.history.restore(state.samples, state.events, state.series)
     controller.accounting.restore(state.accounting)
 
 
-def _scaling_memory(state: stored_state.StoredState) -> scaling_memory.ScalingMemory:
+def _scaling_memory(state: StoredState) -> scaling_memory.ScalingMemory:
     """Return the auto-scaler's memory; an empty one if it cannot be read, as it can be measured."""
     try:
         return scaling_memory.restored(state.memory)
@@ -127,3 +147,117 @@ def connect(controller: Controller, state_writer: StateWriter, store: Store) -> 
     state_writer.subscribe(
         lambda state, began_at: controller.stored(state.round, state.host_version, began_at)
     )
+
+
+def store_member(member: Member) -> StoredMember:
+    """Return the stored form of a member."""
+    who = member.identity
+    return StoredMember(
+        pod_name=who.pod_name,
+        pod_uid=who.pod_uid,
+        role=who.role,
+        index=who.index,
+        incarnation=who.incarnation,
+        address=who.address,
+        node_name=who.node_name,
+        slots=who.slots,
+        order=member.order,
+        process_round=member.process_round,
+        started=member.started,
+        joined_round=member.joined_round,
+        last_round=member.last_round,
+        crashed=member.crashed_at is not None,
+        retry=member.crashed_at is not None and member.retry,
+        draining=member.draining_since is not None,
+        drain_seconds=member.drain_seconds,
+        exiting=member.exiting,
+        succeeded=member.succeeded,
+        step=member.step,
+        restarts=member.restarts,
+        straggler=member.step_times.straggler,
+        check=member.node_check.stage if member.node_check.stage in ("passed", "failed") else "",
+        check_seconds=member.node_check.seconds,
+        check_problem=member.node_check.problem,
+    )
+
+
+def restore_member(stored: StoredMember, now: float) -> Member:
+    """Return a stored member, which is disconnected until its agent reconnects.
+
+    A node check without a result begins again.
+    """
+    node_check = NodeCheckState(seconds=stored.check_seconds, problem=stored.check_problem)
+    match stored.check:
+        case "passed" | "failed":
+            node_check.stage = stored.check
+        case _:
+            node_check = NodeCheckState()
+    return Member(
+        Identity(**_attributes(stored, _IDENTITY)),
+        disconnected_since=now,
+        crashed_at=now if stored.crashed else None,
+        failed_at=now,
+        draining_since=now if stored.draining else None,
+        last_heard_at=now,
+        step_times=StepTimes(straggler=stored.straggler),
+        node_check=node_check,
+        **_attributes(stored, _MEMBER),
+    )
+
+
+def store_ledger(ledger: Ledger) -> StoredLedger:
+    """Return the stored form."""
+    return StoredLedger(
+        **_attributes(ledger.dataset, _DATASET),
+        fresh=ledger.fresh,
+        waiting=pack(ledger.waiting()),
+        failed=pack(ledger.failed),
+        returned=ledger.returned,
+        restored_round=ledger.restored_round,
+        restored_from=ledger.restored_from,
+        holders=[
+            _store_holder(uid, holder) for uid, holder in ledger.holders().items() if holder.leased
+        ],
+    )
+
+
+def restore_ledger(stored: StoredLedger, members: Members) -> Ledger:
+    """Return a ledger. Leases of a pod that is not a member wait for other members."""
+    account = Ledger(Dataset(**_attributes(stored, _DATASET)))
+    holders = [(stored.uid, _holder(stored)) for stored in stored.holders]
+    orphaned = [
+        position
+        for uid, holder in holders
+        if members.get(uid) is None
+        for position in holder.leased
+    ]
+    waiting = [*unpack(stored.waiting, most=_MOST), *orphaned]
+    account.resume_from(
+        fresh=stored.fresh, waiting=waiting, failed=unpack(stored.failed, most=_MOST)
+    )
+    account.returned = stored.returned + len(orphaned)
+    account.restored_round = stored.restored_round
+    account.restored_from = stored.restored_from
+    for uid, holder in holders:
+        if members.get(uid) is not None:
+            account.resume_holder(uid, holder)
+    return account
+
+
+def _store_holder(uid: str, holder: Holder) -> StoredHolder:
+    latest = holder.leased.intersection(holder.latest)
+    return StoredHolder(
+        uid=uid,
+        request_id=holder.request_id,
+        latest=pack(latest),
+        earlier=pack(holder.leased - latest),
+    )
+
+
+def _holder(stored: StoredHolder) -> Holder:
+    latest = unpack(stored.latest, most=_MOST)
+    return Holder({*latest, *unpack(stored.earlier, most=_MOST)}, stored.request_id, latest)
+
+
+def _attributes(source: object, names: Iterable[str]) -> dict[str, Any]:
+    return {name: getattr(source, name) for name in names}

@@ -29,7 +29,7 @@ class Store(Protocol):
         shared: another master may use it, so nothing may begin before it is stored.
         pause: the seconds between two writes that no request waits for.
         burst: the number of quick writes that requests wait for. Then there is one in each pause.
-        largest: the most bytes; None: no limit.
+        largest: the most bytes; None if there is no limit.
     """
 
     shared: bool
@@ -79,7 +79,7 @@ class FileStore:
         self._path = path
 
     async def claim(self) -> bytes | None:
-        """Return the file's content; None: there is no file."""
+        """Return the file's content; None if there is no file."""
         return self._path.read_bytes() if self._path.exists() else None
 
     async def save(self, data: bytes) -> None:

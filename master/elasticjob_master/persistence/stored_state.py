@@ -1,6 +1,7 @@
 """The state that is stored for a restart of the master, and its encoding.
 
-The structs are encoded by field name, so their fields must not be renamed.
+The structs are encoded by field name, and a stored name is kept for ever: an earlier or a later
+master may read it. A field that gets another name here is mapped to its stored name.
 """
 
 from __future__ import annotations
@@ -18,8 +19,6 @@ from elasticjob_master.core.history import Event, Sample
 from elasticjob_master.core.progress import StoredProgress
 from elasticjob_master.core.stall import StoredStall
 from elasticjob_master.core.straggler_replacement import ReplacementMemory
-from elasticjob_master.persistence.stored_ledger import StoredLedger
-from elasticjob_master.persistence.stored_member import StoredMember
 
 VERSION = 2
 _LARGEST = 256 * 1024 * 1024
@@ -33,24 +32,91 @@ class UnreadableState(Exception):
     """The stored bytes are damaged or of another version, as the message says."""
 
 
-class StoredKeyValue(msgspec.Struct, frozen=True, omit_defaults=True):
-    """The key-value store and the passed barriers of the present round.
+class StoredMember(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A member. Its times are not stored, and begin again after a restart."""
 
-    `answers` are results of additions.
-    """
+    order: int
+    pod_name: str
+    pod_uid: str
+    role: str
+    index: int
+    incarnation: int = 0
+    address: str = ""
+    node_name: str = ""
+    slots: int = 1
+    process_round: int = 0
+    started: bool = False
+    joined_round: int = 0
+    last_round: int = 0
+    crashed: bool = False
+    retry: bool = False
+    draining: bool = False
+    drain_seconds: float = 0.0
+    exiting: bool = False
+    succeeded: bool = False
+    step: int = 0
+    restarts: int = 0
+    straggler: bool = False
+    check: str = ""
+    check_seconds: float = 0.0
+    check_problem: str = ""
+
+
+class StoredHolder(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A member's leases of one data set, by request: runs of positions."""
+
+    uid: str
+    request_id: str = ""
+    latest: list[int] = []
+    earlier: list[int] = []
+
+
+class StoredLedger(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A data set and its ledger. `waiting` and `failed` are runs of positions."""
+
+    name: str
+    size: int
+    shard_size: int
+    epochs: int
+    shuffle: bool = False
+    seed: int = 0
+    parts: tuple[int, ...] = ()
+    parts_digest: str = ""
+    streamed: bool = False
+    ended: bool = False
+    fresh: int = 0
+    waiting: list[int] = []
+    failed: list[int] = []
+    returned: int = 0
+    restored_round: int = 0
+    restored_from: str = ""
+    holders: list[StoredHolder] = []
+
+
+class StoredKeyValue(
+    msgspec.Struct,
+    frozen=True,
+    omit_defaults=True,
+    rename={"addition_results": "answers", "passed_barriers": "barriers"},
+):
+    """The key-value store of the present round, and how often each barrier was passed."""
 
     round: int = 0
     values: dict[str, bytes] = {}
-    answers: dict[str, int] = {}
-    barriers: dict[str, int] = {}
+    addition_results: dict[str, int] = {}
+    passed_barriers: dict[str, int] = {}
 
 
-class StoredState(msgspec.Struct, frozen=True):
-    """The whole stored state.
+_STORED_NAMES = {
+    "world_failed": "broken",
+    "world_incomplete": "uneven",
+    "successors": "standing_by",
+    "last_plan_number": "plans_emitted",
+}
 
-    Stored names are kept for ever. Three facts have other names in the `RendezvousState`: `broken`
-    is `world_failed`, `uneven` is `world_incomplete`, and `standing_by` is `standby`.
-    """
+
+class StoredState(msgspec.Struct, frozen=True, rename=_STORED_NAMES):
+    """The whole stored state."""
 
     version: int = VERSION
     job_uid: str = ""
@@ -59,9 +125,9 @@ class StoredState(msgspec.Struct, frozen=True):
     round: int = 0
     world: list[str] = []
     finished: bool = False
-    broken: bool = False
-    uneven: bool = False
-    standing_by: list[tuple[str, int]] = []
+    world_failed: bool = False
+    world_incomplete: bool = False
+    successors: list[tuple[str, int]] = []
     members: list[StoredMember] = []
     host_version: int = 0
     hosts: list[tuple[str, int, str]] = []
@@ -69,7 +135,7 @@ class StoredState(msgspec.Struct, frozen=True):
     stall: StoredStall = StoredStall()
     ledgers: list[StoredLedger] = []
     memory: dict[str, Any] = {}
-    plans_emitted: int = 0
+    last_plan_number: int = 0
     samples: list[Sample] = []
     events: list[Event] = []
     keyvalue: StoredKeyValue = StoredKeyValue()
@@ -90,8 +156,8 @@ class EncodedState:
 
     Attributes:
         left_out: the names of the parts that were left out to make it small enough.
-        round: of the latest world that it contains.
-        host_version: of the host list that it contains.
+        round: the round of the latest world that it contains.
+        host_version: the version of the host list that it contains.
     """
 
     data: bytes
@@ -114,7 +180,7 @@ def encode(state: StoredState) -> bytes:
 def encode_within(state: StoredState, largest: int | None) -> EncodedState:
     """Encode the state in at most `largest` bytes, if necessary without the least important parts.
 
-    `largest` None: no limit.
+    There is no limit if `largest` is None.
 
     Raises:
         StateTooLarge: it does not fit even without these parts.

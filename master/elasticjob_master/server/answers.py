@@ -71,7 +71,7 @@ def world(controller: Controller) -> agent_pb2.World:
 
 def plans(controller: Controller) -> pb.PlanList:
     """Return the latest plans."""
-    return pb.PlanList(plans=map(protobuf.plan, controller.scaling.plan_summaries))
+    return pb.PlanList(plans=map(protobuf.plan, controller.scaling.latest_plans))
 
 
 def autoscaling(controller: Controller) -> pb.Autoscaling:

@@ -47,7 +47,7 @@ class ConnectionGuard:
         """Prepare to watch these ports.
 
         Args:
-            ports: by port, a function that returns a function which classifies clients.
+            ports: for each port, a factory of the function that classifies its clients.
             members: returns the number of members that the job has or will have.
             on_sweep: is called with the clients of all open connections.
         """
@@ -113,7 +113,7 @@ class ConnectionGuard:
 
 
 def _inode_of_socket(file: int) -> int | None:
-    """Return the inode of a socket; None: the file is closed, or not a socket."""
+    """Return the inode of a socket; None if the file is closed, or is no socket."""
     with suppress(OSError):
         link = os.readlink(f"/proc/self/fd/{file}")  # noqa: PTH115 - thousands of files
         if link.startswith("socket:["):

@@ -18,7 +18,6 @@ from elasticjob_api.v1 import (
     horovod_pb2,
     horovod_pb2_grpc,
     job_pb2,
-    job_pb2_grpc,
     remote_shell_pb2,
     remote_shell_pb2_grpc,
     rendezvous_pb2,
@@ -37,7 +36,7 @@ from elasticjob_master.server.access import OPEN_TO_ALL, READING, Access, Tokens
 from elasticjob_master.server.callers import Callers
 from elasticjob_master.server.metrics import CallCounts
 from elasticjob_master.server.services.agent_service import AgentService
-from elasticjob_master.server.services.decoding import refusing_undecodable
+from elasticjob_master.server.services.calls import refusing
 from elasticjob_master.server.services.discovery_service import DiscoveryService
 from elasticjob_master.server.services.horovod_service import HorovodService
 from elasticjob_master.server.services.job_service import JobService
@@ -115,7 +114,7 @@ class TokenInterceptor(grpc.aio.ServerInterceptor):
             if handler is None:
                 self._calls.refused["method"] += 1
                 return None  # no such method exists
-            handler = refusing_undecodable(handler, details.method)
+            handler = refusing(handler, details.method)
             self._handlers[key] = self._callers.noting(handler, _HOLDERS[access])
         self._calls.accepted[details.method.removeprefix("/")] += 1
         return self._handlers[key]
@@ -160,24 +159,19 @@ class GrpcServer:
         self.callers = Callers(controller.expected_members)
         interceptors = [TokenInterceptor(config.token, self.calls, self.callers)]
         self._server = server = grpc.aio.server(interceptors=interceptors, options=_OPTIONS)
-        agent_service = AgentService(controller, self.callers, config.listed_members)
-        server.add_generic_rpc_handlers((agent_service.handler(),))
-        discovery_pb2_grpc.add_DiscoveryServiceServicer_to_server(
-            DiscoveryService(controller), server
-        )
-        shards_pb2_grpc.add_ShardServiceServicer_to_server(
-            ShardService(controller, state_writer), server
-        )
-        rendezvous_pb2_grpc.add_RendezvousServiceServicer_to_server(
-            RendezvousService(controller, state_writer), server
-        )
-        horovod_pb2_grpc.add_HorovodServiceServicer_to_server(HorovodService(controller), server)
-        remote_shell_pb2_grpc.add_RemoteShellServiceServicer_to_server(
-            RemoteShellService(controller, self.callers), server
-        )
+        agents = AgentService(controller, self.callers, config.listed_members)
+        discovery = DiscoveryService(controller)
+        shards = ShardService(controller, state_writer)
+        rendezvous = RendezvousService(controller, state_writer)
+        shells = RemoteShellService(controller, self.callers)
         self._job_service = JobService(controller, config)
-        job_pb2_grpc.add_JobServiceServicer_to_server(self._job_service, server)
         self._health = health.aio.HealthServicer()
+        server.add_generic_rpc_handlers((agents.handler(), self._job_service.handler()))
+        discovery_pb2_grpc.add_DiscoveryServiceServicer_to_server(discovery, server)
+        shards_pb2_grpc.add_ShardServiceServicer_to_server(shards, server)
+        rendezvous_pb2_grpc.add_RendezvousServiceServicer_to_server(rendezvous, server)
+        horovod_pb2_grpc.add_HorovodServiceServicer_to_server(HorovodService(controller), server)
+        remote_shell_pb2_grpc.add_RemoteShellServiceServicer_to_server(shells, server)
         health_pb2_grpc.add_HealthServicer_to_server(self._health, server)
         reflection.enable_server_reflection(
             (*_SERVICES, health.SERVICE_NAME, reflection.SERVICE_NAME), server

@@ -177,7 +177,7 @@ class HttpServer:
         return web.Response(text="ok\n")
 
     def _not_ready(self) -> str | None:
-        """Return why the master cannot start a world now; None: it can."""
+        """Return why the master cannot start a world now; None if it can."""
         if not self._serves_job:
             return _NO_STATE_YET
         if self._controller.rendezvous.sizes is None:
@@ -193,7 +193,7 @@ class HttpServer:
 
 
 def _peer(transport: asyncio.BaseTransport | None) -> Peer | None:
-    """Return the other end of a connection; None: it is closed."""
+    """Return the other end of a connection; None if it is closed."""
     name = transport.get_extra_info("peername") if transport is not None else None
     return normalized(*name[:2]) if name else None
 

@@ -18,9 +18,36 @@ from prometheus_client.registry import Collector
 from elasticjob_master.controller import Controller
 from elasticjob_master.core.rendezvous.members import MemberState
 from elasticjob_master.persistence.state_writer import StateWriter
-from elasticjob_master.server.answers import autoscaling
+from elasticjob_master.server import answers, protobuf
 from elasticjob_master.server.member_metrics import member_metrics
 
+_GAUGES = {
+    "elasticjob_connected_agents": "Agents with an open stream.",
+    "elasticjob_round": "The present world's round.",
+    "elasticjob_world_size": "Members of the present world.",
+    "elasticjob_autoscaling_enabled": "1 when the auto-scaler may change the job.",
+    "elasticjob_autoscaling_settled": "1 when its search has settled.",
+    "elasticjob_autoscaling_measured_sizes": "Sizes of which the throughput is known.",
+    "elasticjob_rescale_cost_seconds": "Training that a rescale costs; 0: unknown.",
+    "elasticjob_straggler_replacements": "Stragglers replaced over all masters.",
+    "elasticjob_step": "The last finished step.",
+    "elasticjob_total_steps": "All steps; 0 when not known.",
+    "elasticjob_samples_per_second": "Throughput of all members.",
+    "elasticjob_steps_per_second": "How fast the step grows.",
+    "elasticjob_last_report_timestamp_seconds": "When a step was last reported; 0: never.",
+    "elasticjob_stalled": "1 when the training is stalled.",
+    "elasticjob_stragglers": "Members much slower than the others.",
+    "elasticjob_master_starts": "Starts of this job's master.",
+    "elasticjob_state_bytes": "Size of the stored state.",
+    "elasticjob_state_left_out": "Parts that were left out of the stored state.",
+    "elasticjob_state_unstored_seconds": "Age of the oldest change that is not stored.",
+}
+_COUNTERS = {
+    "elasticjob_plans_emitted": "ScalePlans made by this job.",
+    "elasticjob_samples": "Samples trained.",
+    "elasticjob_heartbeats": "Heartbeats received.",
+    "elasticjob_state_writes": "Times the state was stored.",
+}
 _SHARD_STATES = ("done", "leased", "waiting", "failed")
 
 
@@ -55,137 +82,89 @@ class Metrics(Collector):
 
     def collect(self) -> Iterator[Metric]:
         """Yield all metrics."""
-        yield from self._job()
-        yield from self._autoscaling()
-        yield from self._training()
-        yield from self._account()
+        autoscaling = answers.autoscaling(self._controller)
+        values = self._values(autoscaling)
+        for name, text in _GAUGES.items():
+            yield GaugeMetricFamily(name, text, value=values[name])
+        for name, text in _COUNTERS.items():
+            yield CounterMetricFamily(name, text, value=values[name])
+        yield from self._labelled(autoscaling)
+        yield from self._plans_and_shards()
         yield from member_metrics(self._controller)
-        yield from self._shards()
-        yield from self._master()
 
-    def _job(self) -> Iterator[Metric]:
+    def _values(self, autoscaling: pb.Autoscaling) -> Mapping[str, float]:
+        """Return the values of the metrics without labels."""
         controller = self._controller
-        states = Counter(member.state for member in controller.members)
-        yield _gauges(
-            "elasticjob_members",
-            "Members by state.",
-            "state",
-            {state: states[state] for state in get_args(MemberState)},
-        )
-        yield _gauge(
-            "elasticjob_connected_agents", "Agents with an open stream.", len(controller.streams)
-        )
-        yield _gauge("elasticjob_round", "The present world's round.", controller.rendezvous.round)
-        yield _gauge(
-            "elasticjob_world_size",
-            "Members of the present world.",
-            len(controller.rendezvous.world),
-        )
-        yield _counter(
-            "elasticjob_plans_emitted",
-            "ScalePlans made by this job.",
-            controller.scaling.last_number,
-        )
-        plans = GaugeMetricFamily(
-            "elasticjob_plans", "The job's ScalePlans.", labels=["source", "phase"]
-        )
-        for labels, number in Counter(
-            (p.source, p.phase) for p in controller.scaling.plan_summaries
-        ).items():
-            plans.add_metric(labels, number)
-        yield plans
-        yield _counters(
-            "elasticjob_events",
-            "Events since this master's start.",
-            "reason",
-            controller.history.event_totals,
-        )
-
-    def _autoscaling(self) -> Iterator[Metric]:
-        controller = self._controller
-        known = autoscaling(controller)
-        measured = sum(size.samples_per_second > 0 for size in known.sizes)
-        yield _gauge(
-            "elasticjob_autoscaling_enabled",
-            "1 when the auto-scaler may change the job.",
-            known.enabled,
-        )
-        yield _gauge(
-            "elasticjob_autoscaling_settled",
-            "1 when its search has settled.",
-            known.settled_size > 0,
-        )
-        yield _gauge(
-            "elasticjob_autoscaling_measured_sizes",
-            "Sizes of which the throughput is known.",
-            measured,
-        )
-        best = {"lowest": known.best_from, "highest": known.best_to}
-        yield _gauges(
-            "elasticjob_autoscaling_best_size", "The best size; 0: not known.", "bound", best
-        )
-        yield _gauge(
-            "elasticjob_rescale_cost_seconds",
-            "Training that a rescale costs; 0: unknown.",
-            known.rescale_seconds,
-        )
-        replaced = len(controller.scaling.replacer.memory.replaced)
-        yield _gauge(
-            "elasticjob_straggler_replacements", "Stragglers replaced over all masters.", replaced
-        )
-
-    def _training(self) -> Iterator[Metric]:
-        controller = self._controller
-        progress = self._controller.progress
-        now = self._controller.now()
-        yield _gauge("elasticjob_step", "The last finished step.", progress.step)
-        yield _gauge("elasticjob_total_steps", "All steps; 0 when not known.", progress.total_steps)
-        rate = progress.samples_per_second(now)
-        steps = progress.steps_per_second(now)
-        yield _gauge("elasticjob_samples_per_second", "Throughput of all members.", rate)
-        yield _gauge("elasticjob_steps_per_second", "How fast the step grows.", steps)
-        yield _counter("elasticjob_samples", "Samples trained.", progress.samples)
-        reported = progress.reported_at or 0
-        yield _gauge(
-            "elasticjob_last_report_timestamp_seconds",
-            "When a step was last reported; 0: never.",
-            reported,
-        )
-        yield _gauge(
-            "elasticjob_stalled",
-            "1 when the training is stalled.",
-            controller.health_monitor.stalled_since is not None,
-        )
-        yield _gauge(
-            "elasticjob_stragglers",
-            "Members much slower than the others.",
-            len(controller.health_monitor.stragglers),
-        )
-
-        of_training = GaugeMetricFamily(
-            "elasticjob_reported_metric", "Metrics that the training reports.", labels=["metric"]
-        )
-        for name, value in progress.metrics.items():
-            of_training.add_metric([name], value)
-        yield of_training
-
-    def _account(self) -> Iterator[Metric]:
-        account = self._controller.accounting
-        # Not a counter: time of training is counted as stalled when the stall is found.
-        spent = {
-            field.name: account.seconds(field.name) for field in pb.TimeSpent.DESCRIPTOR.fields
+        progress = controller.progress
+        state = self._state_writer
+        now = controller.now()
+        measured = sum(size.samples_per_second > 0 for size in autoscaling.sizes)
+        return {
+            "elasticjob_connected_agents": len(controller.streams),
+            "elasticjob_round": controller.rendezvous.round,
+            "elasticjob_world_size": len(controller.rendezvous.world),
+            "elasticjob_autoscaling_enabled": autoscaling.enabled,
+            "elasticjob_autoscaling_settled": autoscaling.settled_size > 0,
+            "elasticjob_autoscaling_measured_sizes": measured,
+            "elasticjob_rescale_cost_seconds": autoscaling.rescale_seconds,
+            "elasticjob_straggler_replacements": len(controller.scaling.replacer.memory.replaced),
+            "elasticjob_step": progress.step,
+            "elasticjob_total_steps": progress.total_steps,
+            "elasticjob_samples_per_second": progress.samples_per_second(now),
+            "elasticjob_steps_per_second": progress.steps_per_second(now),
+            "elasticjob_last_report_timestamp_seconds": progress.reported_at or 0,
+            "elasticjob_stalled": controller.health_monitor.stalled_since is not None,
+            "elasticjob_stragglers": len(controller.health_monitor.stragglers),
+            "elasticjob_master_starts": controller.master_starts,
+            "elasticjob_state_bytes": state.stored_bytes,
+            "elasticjob_state_left_out": len(state.left_out),
+            "elasticjob_state_unstored_seconds": state.unstored_seconds(),
+            "elasticjob_plans_emitted": controller.scaling.last_number,
+            "elasticjob_samples": progress.samples,
+            "elasticjob_heartbeats": controller.heartbeats,
+            "elasticjob_state_writes": state.writes,
         }
-        yield _gauges(
-            "elasticjob_activity_seconds", "Time of the job by activity.", "activity", spent
-        )
-        goodput = GaugeMetricFamily(
-            "elasticjob_goodput_ratio", "The share of the job's time that was training."
-        )
+
+    def _labelled(self, autoscaling: pb.Autoscaling) -> Iterator[Metric]:
+        """Yield the metrics with one label."""
+        controller = self._controller
+        account = controller.accounting
+        gauge = GaugeMetricFamily
+        counter = CounterMetricFamily
+        found = Counter(member.state for member in controller.members)
+        states = {state: found[state] for state in get_args(MemberState)}
+        yield _family(gauge, "elasticjob_members", "Members by state.", "state", states)
+        best = {"lowest": autoscaling.best_from, "highest": autoscaling.best_to}
+        text = "The best size; 0: not known."
+        yield _family(gauge, "elasticjob_autoscaling_best_size", text, "bound", best)
+        events = controller.history.event_totals
+        text = "Events since this master's start."
+        yield _family(counter, "elasticjob_events", text, "reason", events)
+        reported = controller.progress.metrics
+        text = "Metrics that the training reports."
+        yield _family(gauge, "elasticjob_reported_metric", text, "metric", reported)
+        # Not a counter: time of training is counted as stalled when the stall is found.
+        spent = {part.name: account.seconds(part.name) for part in pb.TimeSpent.DESCRIPTOR.fields}
+        text = "Time of the job by activity."
+        yield _family(gauge, "elasticjob_activity_seconds", text, "activity", spent)
+        text = "The share of the job's time that was training."
+        goodput = GaugeMetricFamily("elasticjob_goodput_ratio", text)
         if account.goodput is not None:
             goodput.add_metric([], account.goodput)
         yield goodput
+        accepted = self._calls.accepted
+        yield _family(counter, "elasticjob_grpc_calls", "Calls by method.", "method", accepted)
+        refused = self._calls.refused
+        yield _family(counter, "elasticjob_grpc_refused_calls", "Refused calls.", "why", refused)
 
-    def _shards(self) -> Iterator[Metric]:
+    def _plans_and_shards(self) -> Iterator[Metric]:
+        plans = GaugeMetricFamily(
+            "elasticjob_plans", "The job's ScalePlans.", labels=["source", "phase"]
+        )
+        latest = map(protobuf.plan, self._controller.scaling.latest_plans)
+        for labels, number in Counter((plan.source, plan.phase) for plan in latest).items():
+            plans.add_metric(labels, number)
+        yield plans
         shards = GaugeMetricFamily(
             "elasticjob_shards", "Shards by data set and state.", labels=["dataset", "state"]
         )
@@ -200,52 +179,16 @@ class Metrics(Collector):
         yield shards
         yield returned
 
-    def _master(self) -> Iterator[Metric]:
-        controller = self._controller
-        state_writer = self._state_writer
-        calls = self._calls
-        yield _gauge(
-            "elasticjob_master_starts", "Starts of this job's master.", controller.master_starts
-        )
-        yield _counter("elasticjob_heartbeats", "Heartbeats received.", controller.heartbeats)
-        yield _counters("elasticjob_grpc_calls", "Calls by method.", "method", calls.accepted)
-        yield _counters("elasticjob_grpc_refused_calls", "Refused calls.", "why", calls.refused)
-        yield _gauge(
-            "elasticjob_state_bytes", "Size of the stored state.", state_writer.stored_bytes
-        )
-        yield _gauge(
-            "elasticjob_state_left_out",
-            "Parts that were left out of the stored state.",
-            len(state_writer.left_out),
-        )
-        yield _counter(
-            "elasticjob_state_writes", "Times the state was stored.", state_writer.writes
-        )
-        unstored = state_writer.unstored_seconds()
-        yield _gauge(
-            "elasticjob_state_unstored_seconds",
-            "Age of the oldest change that is not stored.",
-            unstored,
-        )
 
-
-def _gauge(name: str, text: str, value: float) -> Metric:
-    return GaugeMetricFamily(name, text, value=value)
-
-
-def _counter(name: str, text: str, value: float) -> Metric:
-    return CounterMetricFamily(name, text, value=value)
-
-
-def _gauges(name: str, text: str, label: str, values: Mapping[str, float]) -> Metric:
-    family = GaugeMetricFamily(name, text, labels=[label])
-    for key, value in values.items():
-        family.add_metric([key], value)
-    return family
-
-
-def _counters(name: str, text: str, label: str, values: dict[str, int]) -> Metric:
-    family = CounterMetricFamily(name, text, labels=[label])
+def _family(
+    kind: type[GaugeMetricFamily | CounterMetricFamily],
+    name: str,
+    text: str,
+    label: str,
+    values: Mapping[str, float],
+) -> Metric:
+    """Return a metric with a value for each value of its label."""
+    family = kind(name, text, labels=[label])
     for key, value in values.items():
         family.add_metric([key], value)
     return family

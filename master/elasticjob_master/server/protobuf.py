@@ -8,6 +8,8 @@ from dataclasses import asdict
 
 from elasticjob_api.limits import MAX_SLOTS
 from elasticjob_api.refusals import BadRequest
+from elasticjob_api.scaleplan import ScalePlan
+from elasticjob_api.times import parse_time
 from elasticjob_api.v1 import agent_pb2 as agent
 from elasticjob_api.v1 import discovery_pb2 as discovery
 from elasticjob_api.v1 import job_pb2 as job
@@ -16,10 +18,8 @@ from elasticjob_shards import LeasesOfRound, Ledger
 
 from elasticjob_master.core import collectives
 from elasticjob_master.core.history import History
-from elasticjob_master.core.progress import Report
 from elasticjob_master.core.rendezvous.host_discovery import HostList
 from elasticjob_master.core.rendezvous.members import Identity, Member, Usage
-from elasticjob_master.core.scale_plans import PlanSummary
 from elasticjob_master.core.stacks import Collection, Stack, bounded
 
 MOST_INCARNATIONS = 1_000_000
@@ -92,20 +92,6 @@ def usage(message: agent.ResourceUsage) -> Usage:
     )
 
 
-def report(message: agent.StepReport) -> Report:
-    """Return a step report."""
-    return Report(
-        message.round,
-        message.step,
-        message.total_steps,
-        message.samples,
-        message.seconds,
-        dict(message.metrics),
-        message.steps,
-        message.compute_seconds,
-    )
-
-
 def member(source: Member) -> agent.Member:
     """Return a member as clients and other members see it."""
     return agent.Member(
@@ -142,7 +128,7 @@ def stacks(message: agent.Stacks) -> dict[int, Stack]:
 
 
 def stack_list(source: Collection, wanted: Set[int]) -> job.StackList:
-    """Return the stacks of a collection in groups, of the wanted ranks; empty: of all."""
+    """Group equal stacks of these ranks, or of all ranks if none are given."""
     found = ((stack, tuple(r for r in of if r in wanted)) for stack, of in source.groups())
     groups = [group for group in found if group[1]] if wanted else source.groups()
     messages = [
@@ -197,6 +183,19 @@ def leases(message: agent.LeasedShards) -> LeasesOfRound:
     return LeasesOfRound(message.dataset, message.round, message.shards, message.ended)
 
 
-def plan(source: PlanSummary) -> job.Plan:
+def plan(source: ScalePlan) -> job.Plan:
     """Return the summary of a ScalePlan."""
-    return job.Plan(**asdict(source))
+    return job.Plan(
+        name=source.metadata.name,
+        source=source.spec.source,
+        phase=source.status.phase or "Pending",
+        reason=source.spec.reason,
+        message=source.status.message,
+        created=_seconds(source.metadata.creation_timestamp),
+        completed=_seconds(source.status.completion_time),
+    )
+
+
+def _seconds(time: str | None) -> float:
+    """Return a time in seconds since the epoch; 0: there is none yet."""
+    return parse_time(time) if time else 0.0

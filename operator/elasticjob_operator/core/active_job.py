@@ -11,10 +11,9 @@ from elasticjob_api.elasticjob import ElasticJobStatus
 from msgspec.structs import replace
 
 from elasticjob_operator.core import job_status
+from elasticjob_operator.core.conditions import health_events
 from elasticjob_operator.core.deadlines import check_deadlines
 from elasticjob_operator.core.end_pods import delete_outdated
-from elasticjob_operator.core.health_conditions import health_events
-from elasticjob_operator.core.job_end import end_job
 from elasticjob_operator.core.manifests.placement import AvoidedNodes, avoiding
 from elasticjob_operator.core.members.completion import has_succeeded, why_it_cannot_succeed
 from elasticjob_operator.core.members.failure_history import unfit_nodes
@@ -39,11 +38,11 @@ from elasticjob_operator.core.model.observed import Defaults, Observed
 from elasticjob_operator.core.quota.flavors import with_flavors
 from elasticjob_operator.core.quota.waiting import seconds_until_replaced, why_plan_waits
 from elasticjob_operator.core.quota.workloads import workloads_while_active
+from elasticjob_operator.core.retry import end_job
 from elasticjob_operator.core.scaling.execution import ScalingResult
 from elasticjob_operator.core.scaling.plan_queue import advance_scaling, members_at_rest
 from elasticjob_operator.core.status_writes import decision_with_status
-from elasticjob_operator.core.waiting_pods import why_they_wait
-from elasticjob_operator.core.waiting_roles import waiting_roles
+from elasticjob_operator.core.waiting import waiting_roles, why_they_wait
 
 
 def reconcile_active_job(observed: Observed, now: float, defaults: Defaults) -> Decision:

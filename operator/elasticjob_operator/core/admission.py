@@ -14,8 +14,8 @@ from elasticjob_api import names
 from elasticjob_api.elasticjob import ElasticJob
 from elasticjob_api.job_sizes import why_not_scaled
 from elasticjob_api.job_status import ENDED
+from elasticjob_api.scale_requests import ScaleIn, ScaleOut
 from elasticjob_api.scaleplan import ScalePlan
-from elasticjob_api.scalers import ScaleIn, ScaleOut
 
 from elasticjob_operator.core.invalid_status import decision_on_invalid_status
 from elasticjob_operator.core.manifests.validation import validation_error
@@ -24,8 +24,8 @@ from elasticjob_operator.core.members.failure_policy import restart_rules_error
 from elasticjob_operator.core.model.observed import Observed
 from elasticjob_operator.core.model.plan import PlanRefused
 from elasticjob_operator.core.scaling import plan_manifests
+from elasticjob_operator.core.scaling.request_status import no_job
 from elasticjob_operator.core.scaling.resolve import resolve
-from elasticjob_operator.core.scaling.without_job import no_job
 
 Request = ScalePlan | ScaleIn | ScaleOut
 
@@ -106,7 +106,7 @@ def _is_ours(job: ElasticJob) -> bool:
 
 
 def _plan_for(observed: Observed, request: ScaleIn | ScaleOut) -> ScalePlan:
-    return msgspec.convert(plan_manifests.plan_for_scaler(observed, request), ScalePlan)
+    return msgspec.convert(plan_manifests.plan_for_request(observed, request), ScalePlan)
 
 
 def _warnings_of(job: ElasticJob) -> tuple[str, ...]:

@@ -13,7 +13,7 @@ from elasticjob_operator.core.members.failure_policy import why_pending
 from elasticjob_operator.core.members.reconcile_result import JobFailure
 from elasticjob_operator.core.model.actions import shortest_wait
 from elasticjob_operator.core.model.observed import Observed
-from elasticjob_operator.core.waiting_pods import needed_pods
+from elasticjob_operator.core.waiting import needed_pods
 
 _Check = tuple[JobFailure | None, float | None]
 

@@ -16,7 +16,7 @@ from msgspec.structs import replace
 from elasticjob_operator.core import job_status
 from elasticjob_operator.core.active_job import reconcile_active_job
 from elasticjob_operator.core.invalid_status import decision_on_invalid_status
-from elasticjob_operator.core.job_end import clean_up_job, finish_job
+from elasticjob_operator.core.job_end import clean_up_job, finish_job, stop_job, why_stopped
 from elasticjob_operator.core.manifests.validation import validation_error
 from elasticjob_operator.core.members.changed_roles import store_changed_roles
 from elasticjob_operator.core.members.effective_spec import (
@@ -34,9 +34,8 @@ from elasticjob_operator.core.members.retained_pods import with_retained_apart
 from elasticjob_operator.core.model import patches
 from elasticjob_operator.core.model.actions import Decision, shortest_wait
 from elasticjob_operator.core.model.observed import Defaults, Observed
-from elasticjob_operator.core.next_attempt import retry_job
 from elasticjob_operator.core.quota.waiting import why_no_pods
-from elasticjob_operator.core.stop import stop_job, why_stopped
+from elasticjob_operator.core.retry import retry_job
 from elasticjob_operator.core.suspend import suspend_job, wait_for_quota
 
 _ORPHAN = "orphan"

@@ -1,4 +1,9 @@
-"""Ends a job: retries it, or writes its final phase and cleans up its pods."""
+"""Ends a job: stops its pods if a user ends it early, writes its final phase, and cleans up.
+
+A job that its user stops for good, or deletes while a finalizer keeps the object, drains its
+members as in a suspension, so that their work is saved. Then it is Failed, with a reason of its
+own. It has no phase of its own, because programs that wait for a job know two final phases.
+"""
 
 from __future__ import annotations
 
@@ -12,42 +17,21 @@ from elasticjob_api.job_status import ENDED
 from elasticjob_api.times import parse_time
 from msgspec.structs import replace
 
-from elasticjob_operator.core import job_status, retry
-from elasticjob_operator.core.members.reconcile_result import JobFailure, ReconcileResult
+from elasticjob_operator.core import job_status
+from elasticjob_operator.core.end_pods import end_pods, with_members_at_rest
+from elasticjob_operator.core.members.completion import has_succeeded
+from elasticjob_operator.core.members.reconcile_result import ReconcileResult
 from elasticjob_operator.core.members.retained_pods import excess
 from elasticjob_operator.core.model import patches
 from elasticjob_operator.core.model.actions import Decision, DeleteJob, EmitEvent, shortest_wait
 from elasticjob_operator.core.model.observed import Observed
+from elasticjob_operator.core.model.plan import current_indices
 from elasticjob_operator.core.model.pod import Pod
 from elasticjob_operator.core.quota.workloads import finish_workloads
 from elasticjob_operator.core.scaling.plan_queue import end_plans_and_requests
 from elasticjob_operator.core.status_writes import decision_with_status
 
 _NO_TEMPLATE: dict[str, Any] = {"spec": {"containers": [{}]}}
-
-
-def end_job(
-    observed: Observed, status: ElasticJobStatus, failure: JobFailure | None, now: float
-) -> Decision:
-    """Finish the job, or retry it if its policy says so."""
-    job = observed.job
-    policy = observed.job.spec.run_policy.retry
-    message = failure.message if failure else ""
-    if policy is None or not retry.is_retried(job, failure):
-        return finish_job(observed, status, "Failed" if failure else "Succeeded", message, now)
-    status = retry.begin_to_retry(observed, status, policy, now)
-    of_limit = f" of {policy.limit}" if policy.limit is not None else ""
-    how = f"failed: {message}" if failure else "succeeded"
-    message = (
-        f"retry {status.retries}{of_limit} begins at {status.retry_time}, as the job has {how}"
-    )
-    status = job_status.with_retry(job, status, message, now)
-    return Decision(
-        (
-            *patches.job_status(job, status),
-            EmitEvent("JobRetrying", message, warning=failure is not None),
-        )
-    )
 
 
 def finish_job(
@@ -142,3 +126,41 @@ def _with_present_pods(observed: Observed) -> ElasticJobStatus:
 
 def _is_cleaned_up(pod: Pod, policy: str) -> bool:
     return policy == "All" or (policy == "Running" and not pod.finished)
+
+
+_MAX_FINALIZERS_LISTED = 3
+_FOREGROUND = "foregroundDeletion"
+"""The finalizer of the garbage collector, which removes it after the job's pods."""
+
+
+def why_stopped(job: ElasticJob) -> str:
+    """Return why the job is to end now: by its spec, or as it is being deleted; empty if not."""
+    if job.metadata.deletion_timestamp is None:
+        return "spec.runPolicy.stop is true" if job.spec.run_policy.stop else ""
+    keep = [name for name in job.metadata.finalizers if name != _FOREGROUND]
+    kept_by = f"; metadata.finalizers keep it: {', '.join(keep[:_MAX_FINALIZERS_LISTED])}"
+    return f"it is being deleted{kept_by if keep else ''}"
+
+
+def stop_job(observed: Observed, now: float) -> Decision:
+    """Delete the pods that have not ended; then end the job, which may have succeeded meanwhile."""
+    job = observed.job
+    cause = why_stopped(job)
+    live = [pod for pod in observed.pods if not pod.finished]
+    result = with_members_at_rest(observed)
+    status = job_status.with_counts(observed, result.status)
+    if has_succeeded(job, status, current_indices(status)):
+        return finish_job(observed, status, "Succeeded", "", now)
+    if not live:
+        is_deleted = job.metadata.deletion_timestamp is not None
+        reason = "Deleted" if is_deleted else "Stopped"
+        return finish_job(observed, status, "Failed", cause, now, reason=reason)
+    end_pods(result, job, live, now)
+    ended = f"spec.jobName: ElasticJob {job.metadata.name!r} {why_not_scaled(job)}"
+    return decision_with_status(
+        observed,
+        job_status.with_stop(observed, status, cause, now),
+        [*result.deletes, *end_plans_and_requests(observed, ended, now)],
+        now,
+        requeue_after=result.requeue_after,
+    )

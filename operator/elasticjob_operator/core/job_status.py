@@ -23,14 +23,15 @@ from msgspec.structs import replace
 
 from elasticjob_operator.core.conditions import (
     COMPLETE,
+    CONDITION_TYPES,
     FAILED,
     READY,
     STALLED,
     condition_of,
+    health_conditions,
     with_condition,
     without_conditions,
 )
-from elasticjob_operator.core.health_conditions import CONDITION_TYPES, health_conditions
 from elasticjob_operator.core.members import backoff
 from elasticjob_operator.core.members.terminations import permanently_failed
 from elasticjob_operator.core.model.observed import Observed

@@ -9,12 +9,12 @@ from elasticjob_api.job_sizes import why_not_scaled
 
 from elasticjob_operator.core import job_status
 from elasticjob_operator.core.end_pods import end_pods, with_members_at_rest
-from elasticjob_operator.core.job_end import end_job
 from elasticjob_operator.core.members.completion import has_succeeded
 from elasticjob_operator.core.model.actions import Action, Decision, EmitEvent
 from elasticjob_operator.core.model.observed import Defaults, Observed
 from elasticjob_operator.core.model.plan import current_indices
 from elasticjob_operator.core.quota.workloads import delete_workloads, workloads_at_rest
+from elasticjob_operator.core.retry import end_job
 from elasticjob_operator.core.scaling.plan_queue import end_plans_and_requests
 from elasticjob_operator.core.status_writes import decision_with_status
 

@@ -47,7 +47,7 @@ class ChaosCluster:
         commands: of all processes that are restarted when they end, by name.
         tmpfs: whether the jobs' volume is a separate file system.
         clock: whether wall clocks can be shifted.
-        shards: the number of shards of the operators.
+        partitions: the number of partitions of the operators.
         ended: how often each process has ended.
     """
 
@@ -58,7 +58,7 @@ class ChaosCluster:
     commands: Mapping[str, tuple[list[str], dict[str, str]]]
     tmpfs: bool
     clock: bool
-    shards: int
+    partitions: int
     ended: dict[str, int] = field(default_factory=dict)
     stopping: set[str] = field(default_factory=set)
 
@@ -70,8 +70,8 @@ class ChaosCluster:
     @property
     def leases(self) -> list[str]:
         """Return the names of the operators' Leases."""
-        of_shards = [f"{names.OPERATOR}-{index}" for index in range(self.shards)]
-        return [names.OPERATOR, *(of_shards if self.shards > 1 else ())]
+        of_partitions = [f"{names.OPERATOR}-{index}" for index in range(self.partitions)]
+        return [names.OPERATOR, *(of_partitions if self.partitions > 1 else ())]
 
     def pid(self, name: str) -> int:
         """Return the id of a process of this cluster."""
@@ -123,7 +123,7 @@ class ChaosCluster:
 
 @contextlib.asynccontextmanager
 async def chaos_cluster(
-    directory: Path, record: Record, shards: int
+    directory: Path, record: Record, partitions: int
 ) -> AsyncIterator[ChaosCluster]:
     """Run a cluster while in the block."""
     for name in ("probe", "clocks", "volume", "jobs"):
@@ -145,10 +145,10 @@ async def chaos_cluster(
                 cluster,
                 record,
                 proxies,
-                _commands(directory, cluster, ports, clock, shards),
+                _commands(directory, cluster, ports, clock, partitions),
                 tmpfs,
                 clock,
-                shards,
+                partitions,
             )
             await apply_crds(cluster.kubeconfig, REPOSITORY / "crds")
             await apply_policies(cluster.kubeconfig, REPOSITORY / "policies")
@@ -178,7 +178,7 @@ def _commands(
     cluster: clusters.Cluster,
     ports: Mapping[str, int],
     clock: bool,
-    shards: int,
+    partitions: int,
 ) -> dict[str, tuple[list[str], dict[str, str]]]:
     programs = {path.name: path for path in cluster.bin.iterdir()}
     environ = dict(os.environ)
@@ -192,8 +192,8 @@ def _commands(
     operator = [sys.executable, "-m", "elasticjob_operator.main"]
     operator += (
         ["--namespace", NAMESPACE]
-        if shards == 1
-        else [f"--shards={shards}", "--lease-namespace", NAMESPACE]
+        if partitions == 1
+        else [f"--partitions={partitions}", "--lease-namespace", NAMESPACE]
     )
     operator += [
         "--kubeconfig",

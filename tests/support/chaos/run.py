@@ -37,7 +37,7 @@ class Options:
         gap: seconds from one fault to the next, on average.
         jobs_at_a_time: the number of parallel jobs.
         settle_seconds: how long a job may take after the last fault; back-off alone is up to 300 s.
-        shards: of the operators. With several of them they watch all namespaces.
+        partitions: of the operators. With several of them they watch all namespaces.
     """
 
     seed: int
@@ -46,7 +46,7 @@ class Options:
     gap: float = 5.0
     jobs_at_a_time: int = 3
     settle_seconds: float = 480.0
-    shards: int = 1
+    partitions: int = 1
 
 
 class Run:
@@ -157,7 +157,7 @@ async def run(options: Options, directory: Path) -> Record:
 @contextlib.asynccontextmanager
 async def _started(options: Options, directory: Path, record: Record) -> AsyncIterator[Run]:
     async with (
-        chaos_cluster(directory, record, options.shards) as cluster,
+        chaos_cluster(directory, record, options.partitions) as cluster,
         connect(user_agent="elasticjob-chaos", kubeconfig=cluster.cluster.kubeconfig) as kube,
     ):
         await kube.create(NAMESPACES, None, {"metadata": {"name": NAMESPACE}})

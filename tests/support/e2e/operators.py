@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import os
 import signal
-import subprocess
-import sys
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -16,6 +14,7 @@ from typing import Protocol
 
 from tests.support.e2e import images
 from tests.support.e2e.target_cluster import OPERATOR_LABEL, OPERATOR_NAMESPACE, TargetCluster
+from tests.support.warm_process import WarmProcess, start_warm
 
 
 class Operator(Protocol):
@@ -38,19 +37,17 @@ class LocalOperator:
     cluster: TargetCluster
     namespace: str
     arguments: tuple[str, ...] = ()
-    process: subprocess.Popen[bytes] | None = None
+    process: WarmProcess | None = None
     log: Path = field(default_factory=lambda: Path(tempfile.mkstemp(suffix=".log")[1]))
 
     def start(self) -> None:
         """Start it; return at once."""
-        command = [sys.executable, "-m", "elasticjob_operator.main", "--namespace", self.namespace]
-        environ = {**os.environ, "KUBECONFIG": str(self.cluster.kubeconfig)}
         with self.log.open("ab") as log:
-            self.process = subprocess.Popen(
-                [*command, "--master-image", images.MASTER, *self.arguments],
-                env=environ,
-                stdout=log,
-                stderr=subprocess.STDOUT,
+            self.process = start_warm(
+                *("elasticjob-operator", "--namespace", self.namespace),
+                *("--master-image", images.MASTER, *self.arguments),
+                output=log,
+                env={**os.environ, "KUBECONFIG": str(self.cluster.kubeconfig)},
             )
 
     def kill(self) -> None:
@@ -64,7 +61,7 @@ class LocalOperator:
     def _end(self, number: signal.Signals) -> None:
         if self.process is not None:
             self.process.send_signal(number)
-            self.process.wait(timeout=30)
+            self.process.join()
             self.process = None
 
 

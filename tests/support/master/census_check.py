@@ -11,8 +11,8 @@ def check_census(state: RendezvousState, now: float) -> None:
     """Check that no change of a member was missed, and no command, after a decision."""
     counted = Census()
     for member in state.members:
-        stands_by = state.stands_by(member)
-        counted.update(member, in_world=state.in_world(member.uid), stands_by=stands_by)
+        is_successor = state.is_successor(member)
+        counted.update(member, in_world=state.in_world(member.uid), is_successor=is_successor)
     assert _facts(state.census) == _facts(counted)
     shared = desired_commands._shared_facts(state)
     for member in state.members:

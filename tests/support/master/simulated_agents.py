@@ -110,16 +110,21 @@ class SimulatedRendezvous:
         try:
             self.members.check_registration(agent.identity)
         except NotCurrent:
-            agent.ended = True  # the operator has replaced it
+            self.kill(agent)  # the operator has replaced it
             return
         self.apply(MemberRegistered(agent.identity))
         agent.connected = True
         agent.inbox.clear()
-        self.apply(MemberConnected(uid, agent.running, agent.joined, agent.draining))
+        joined_round = self.joined_round(agent)
+        self.apply(MemberConnected(uid, agent.running, joined_round, agent.draining))
         if agent.running == 0 and agent.unreported is not None:
             process_round, code, asked = agent.unreported
             self.apply(ProcessExited(uid, process_round, code, requested=asked))
         self.advance()
+
+    def joined_round(self, agent: SimulatedAgent) -> int:
+        """Return the round of the world that the agent's process has joined."""
+        return agent.joined
 
     def disconnect(self, agent: SimulatedAgent) -> None:
         agent.connected = False

@@ -20,20 +20,14 @@ from elasticjob_master.core.rendezvous.commands import (
 from elasticjob_master.core.rendezvous.current_process import check_process
 from elasticjob_master.core.rendezvous.elastic_driver import may_join
 from elasticjob_master.core.rendezvous.events import (
-    MemberConnected,
-    MemberRegistered,
     PlaceRequested,
     PlaceTaken,
-    ProcessExited,
     StateRestored,
 )
 from elasticjob_master.core.rendezvous.rules import RoleSize, Rules, Timing
 from elasticjob_master.core.rendezvous.state import RendezvousState
-from elasticjob_master.persistence.stored_member import (
-    StoredMember,
-    restore_member,
-    store_member,
-)
+from elasticjob_master.persistence.snapshot import restore_member, store_member
+from elasticjob_master.persistence.stored_state import StoredMember
 
 from tests.support.master.changed_settings import changed_settings
 from tests.support.master.simulated_agents import SimulatedAgent, SimulatedRendezvous
@@ -67,26 +61,9 @@ class SimulatedHorovod(SimulatedRendezvous):
         self.worlds_by_round: dict[int, tuple[str, ...]] = {}
         self.first_states = 0
 
-    def joined_round(self, uid: str) -> int:
-        process = self.processes.get(uid)
+    def joined_round(self, agent: SimulatedAgent) -> int:
+        process = self.processes.get(agent.identity.pod_uid)
         return process.joined if process else 0
-
-    def connect(self, agent: SimulatedAgent) -> None:
-        uid = agent.identity.pod_uid
-        try:
-            self.members.check_registration(agent.identity)
-        except NotCurrent:
-            self.kill(agent)
-            return
-        self.apply(MemberRegistered(agent.identity))
-        agent.connected = True
-        agent.inbox.clear()
-        joined_round = self.joined_round(uid)
-        self.apply(MemberConnected(uid, agent.running, joined_round, agent.draining))
-        if agent.running == 0 and agent.unreported is not None:
-            process_round, code, asked = agent.unreported
-            self.apply(ProcessExited(uid, process_round, code, requested=asked))
-        self.advance()
 
     def kill(self, agent: SimulatedAgent) -> None:
         self._process_gone(agent)
@@ -224,7 +201,7 @@ class SimulatedHorovod(SimulatedRendezvous):
                 world=before.world,
                 finished=before.finished_at is not None,
                 world_failed=before.world_failed,
-                standby=before.standby,
+                successors=before.successors,
             )
         )
         for agent in self.agents.values():

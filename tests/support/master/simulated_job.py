@@ -14,17 +14,16 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
-import grpc
 from elasticjob_agent import events
 from elasticjob_agent.events import Event, Launch
 from elasticjob_agent.lifecycle import State, decide
 from elasticjob_api.health import Health
 from elasticjob_api.limits import MASTER_FENCE_SECONDS
-from elasticjob_api.refusals import NotCurrent
+from elasticjob_api.refusals import NotCurrent, NotReadyYet, UnknownName
+from elasticjob_api.step_report import StepReport
 from elasticjob_api.v1 import shards_pb2 as pb
 from elasticjob_master import control_loop
 from elasticjob_master.controller import Controller
-from elasticjob_master.core.progress import Report
 from elasticjob_master.core.rendezvous.commands import (
     Check,
     CloseStream,
@@ -46,9 +45,10 @@ from elasticjob_master.core.rendezvous.members import Identity, Member
 from elasticjob_master.core.rendezvous.rules import RoleSize
 from elasticjob_master.job_facts import JobFacts, PlanFacts
 from elasticjob_master.persistence import snapshot
-from elasticjob_master.persistence.state_writer import StateWriter
+from elasticjob_master.persistence.state_writer import NotStored, StateWriter
 from elasticjob_master.persistence.store import StoreFailed, TakenOver
 from elasticjob_master.persistence.stored_state import decode
+from elasticjob_master.server.services.calls import REFUSALS
 from elasticjob_master.server.services.shard_service import ShardService
 
 from tests.support.master.census_check import check_census
@@ -62,21 +62,6 @@ AGENT_TIMEOUT = 15.0
 """Seconds after which each end of a cut connection closes it."""
 
 AgentMessage = Callable[[Controller, Member], None]
-
-
-class Aborted(Exception):
-    """The status of a failed call."""
-
-    def __init__(self, code: grpc.StatusCode, details: str) -> None:
-        super().__init__(f"{code.name}: {details}")
-        self.code = code
-
-
-class Context:
-    """The gRPC context of a call to a service of the master."""
-
-    async def abort(self, code: grpc.StatusCode, details: str) -> None:
-        raise Aborted(code, details)
 
 
 @dataclass
@@ -422,7 +407,7 @@ class SimulatedProcess:
             job.trained.add(shard)
             job.spawn(job.report(shard, agent, self.round))
         self.step += 1
-        report = Report(self.round, self.step, samples=1, seconds=0.5, steps=1)
+        report = StepReport(self.round, self.step, samples=1, seconds=0.5, steps=1)
         agent.send(lambda controller, member: controller.step(member, report))
 
 
@@ -489,8 +474,8 @@ class SimulatedJob:
             request = pb.CreateDatasetRequest(
                 dataset=DATASET, size=SHARDS, shard_size=1, epochs=1, shuffle=True
             )
-            with suppress(Aborted):
-                await master.shards.CreateDataset(request, Context())
+            with suppress(*REFUSALS):
+                await master.shards.CreateDataset(request, None)
 
     def update_master(self) -> None:
         if self.master is not None:
@@ -581,15 +566,11 @@ class SimulatedJob:
             master = self.master if agent.stream is None else agent.stream.master
             if master is not None and not master.ended and not agent.cut:
                 try:
-                    answer = await getattr(master.shards, method)(request, Context())
+                    answer = await getattr(master.shards, method)(request, None)
                     if not master.ended and not agent.cut and self.rng.random() > 0.02:
                         return answer
-                except Aborted as error:
-                    if (
-                        error.code is not grpc.StatusCode.UNAVAILABLE
-                        and error.code is not grpc.StatusCode.NOT_FOUND
-                    ):
-                        raise
+                except (NotReadyYet, NotStored, UnknownName):
+                    pass
             await asyncio.sleep(0.5)
 
     async def report(self, shard: int, agent: SimulatedAgent, process_round: int) -> None:

@@ -14,11 +14,11 @@ import pytest
 from elasticjob_api.health import Health
 from elasticjob_api.meta import ObjectMeta
 from elasticjob_api.scaleplan import PlanPhase, ScalePlan, ScalePlanSpec, ScalePlanStatus
+from elasticjob_api.step_report import StepReport
 from elasticjob_master import scaling_control
 from elasticjob_master.controller import Controller
 from elasticjob_master.core.autoscale.decision import ScalingDecision
 from elasticjob_master.core.autoscale.job_scaling import EndedPlan
-from elasticjob_master.core.progress import Report
 from elasticjob_master.core.rendezvous.advance import advance
 from elasticjob_master.core.rendezvous.events import (
     MemberDisconnected,
@@ -135,7 +135,7 @@ class StragglingJob:
         for member, each in zip(world, own, strict=True):
             member.last_heard_at = float(self.second)
             round_ = self.controller.rendezvous.round
-            report = Report(
+            report = StepReport(
                 round_,
                 self.step,
                 samples=steps,

@@ -33,7 +33,7 @@ from elasticjob_operator.core.members.backoff import seconds_left
 from elasticjob_operator.core.model.nodes import Node
 from elasticjob_operator.core.model.observed import Defaults
 from elasticjob_operator.core.model.pod import Pod
-from elasticjob_operator.core.sharding import Scope
+from elasticjob_operator.core.partitioning import Scope
 from elasticjob_operator.decision_costs import DecisionCosts
 from elasticjob_operator.errors import StaleState
 from elasticjob_operator.events import Events
@@ -280,8 +280,8 @@ class Cluster:
                 "PartiallySucceeded",
                 "Cancelled",
             ), plan
-        for scaler in (*self.kube.all(SCALE_INS), *self.kube.all(SCALE_OUTS)):
-            assert scaler["status"]["phase"] in ("ScaleSucceeded", "ScaleFailed"), scaler
+        for request in (*self.kube.all(SCALE_INS), *self.kube.all(SCALE_OUTS)):
+            assert request["status"]["phase"] in ("ScaleSucceeded", "ScaleFailed"), request
         assert job.status.current_plan is None
 
 

@@ -12,7 +12,7 @@ from tests.support.simulator.fake_kube import FakeKube
 from tests.support.simulator.raw_objects import (
     FINISHED_JOB_PHASES,
     FINISHED_PLAN_PHASES,
-    FINISHED_SCALER_PHASES,
+    FINISHED_REQUEST_PHASES,
     MOST_RETAINED,
     controller,
     is_live,
@@ -31,10 +31,10 @@ def check_final_state(kube: FakeKube, now: float) -> None:
         phase = plan.get("status", {}).get("phase")
         name = plan["metadata"]["name"]
         assert phase in FINISHED_PLAN_PHASES, f"{name} has no end: {plan.get('status')}"
-    for scaler in (*kube.all(SCALE_INS), *kube.all(SCALE_OUTS)):
-        phase = scaler.get("status", {}).get("phase")
-        name = scaler["metadata"]["name"]
-        assert phase in FINISHED_SCALER_PHASES, f"{name} has no end: {scaler.get('status')}"
+    for request in (*kube.all(SCALE_INS), *kube.all(SCALE_OUTS)):
+        phase = request.get("status", {}).get("phase")
+        name = request["metadata"]["name"]
+        assert phase in FINISHED_REQUEST_PHASES, f"{name} has no end: {request.get('status')}"
     jobs = {job["metadata"]["uid"]: job for job in kube.all(ELASTIC_JOBS)}
     for pod in kube.all(PODS):
         assert not owners(pod) or controller(pod) in jobs, f"{pod['metadata']['name']} is left over"

@@ -70,8 +70,8 @@ class Invariants:
             self.scripts.check_plan(before, after, actor)
             self.nodes.check_plan(before, after, actor)
         elif resource in (SCALE_INS, SCALE_OUTS):
-            self.plans.check_scaler(before, after, actor)
-            self.scripts.check_scaler(before, after, actor)
+            self.plans.check_request(before, after, actor)
+            self.scripts.check_request(before, after, actor)
         elif resource is VOLUME_CLAIMS:
             self.claims.check(before, after, actor)
         elif resource is NODES:

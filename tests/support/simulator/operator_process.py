@@ -16,7 +16,7 @@ from elasticjob_kube.resources import PODS
 from elasticjob_operator.cluster_watches import watch_nodes
 from elasticjob_operator.core.model.observed import Observed
 from elasticjob_operator.core.model.pod import Pod
-from elasticjob_operator.core.sharding import Scope
+from elasticjob_operator.core.partitioning import Scope
 from elasticjob_operator.custom_watches import custom_informers
 from elasticjob_operator.events import Events
 from elasticjob_operator.executor import Executor

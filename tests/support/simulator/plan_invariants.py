@@ -10,7 +10,7 @@ from elasticjob_kube.resources import ELASTIC_JOBS, SCALE_PLANS
 from tests.support.simulator.raw_objects import (
     FINISHED_JOB_PHASES,
     FINISHED_PLAN_PHASES,
-    FINISHED_SCALER_PHASES,
+    FINISHED_REQUEST_PHASES,
     belongs_to_other_job,
     is_terminating,
     owners,
@@ -158,18 +158,18 @@ class PlanInvariants:
                 f"{name} begins at {role} {text}, but the job has {sorted(members)}"
             )
 
-    def check_scaler(self, before: Json | None, after: Json | None, actor: Any) -> None:
+    def check_request(self, before: Json | None, after: Json | None, actor: Any) -> None:
         if actor is None or before is None:
             return
         name = before["metadata"]["name"]
         old = before.get("status", {})
         if after is None:
-            assert old.get("phase") in FINISHED_SCALER_PHASES, (
+            assert old.get("phase") in FINISHED_REQUEST_PHASES, (
                 f"{name} is deleted in phase {old.get('phase')}"
             )
             return
         new = after.get("status", {})
-        if old.get("phase") in FINISHED_SCALER_PHASES:
+        if old.get("phase") in FINISHED_REQUEST_PHASES:
             assert new == old, f"{name} has ended and is changed"
         elif new.get("phase") == "ScaleFailed":
             assert new.get("message"), f"{name} fails without a reason"

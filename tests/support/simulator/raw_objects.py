@@ -9,7 +9,7 @@ MOST_RETAINED = 2
 """The most replaced failed pods that a history retains: few, so that histories reach the bound."""
 FINISHED_JOB_PHASES = ("Succeeded", "Failed")
 FINISHED_PLAN_PHASES = ("Succeeded", "PartiallySucceeded", "Failed", "Superseded", "Cancelled")
-FINISHED_SCALER_PHASES = ("ScaleSucceeded", "ScaleFailed")
+FINISHED_REQUEST_PHASES = ("ScaleSucceeded", "ScaleFailed")
 
 
 def parsed(text: str) -> frozenset[int]:

@@ -57,7 +57,7 @@ class ScriptInvariants:
             begun = "executionTime" in new or new.get("drainingPods") or new.get("removedPods")
             assert not begun, f"members of {name} leave before its script has succeeded: {new}"
 
-    def check_scaler(self, before: Json | None, after: Json | None, actor: Any) -> None:
+    def check_request(self, before: Json | None, after: Json | None, actor: Any) -> None:
         """Check that a request succeeds only if its script did.
 
         If the script failed, the request's message must say so.

@@ -5,8 +5,9 @@ from __future__ import annotations
 from random import Random
 
 import pytest
-from elasticjob_agent.step_reports import MAX_ROUNDS, PendingReports, StepReport
+from elasticjob_agent.step_reports import MAX_ROUNDS, PendingReports
 from elasticjob_api.limits import MAX_METRICS
+from elasticjob_api.step_report import StepReport
 from hypothesis import given
 from hypothesis import strategies as st
 

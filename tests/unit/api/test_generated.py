@@ -8,8 +8,8 @@ from typing import Any
 import msgspec
 import pytest
 from elasticjob_api.elasticjob import ElasticJob
+from elasticjob_api.scale_requests import ScaleIn, ScaleOut
 from elasticjob_api.scaleplan import ScalePlan
-from elasticjob_api.scalers import ScaleIn, ScaleOut
 
 from tools import generate
 from tools.pod_template import embedded

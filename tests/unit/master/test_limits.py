@@ -11,9 +11,10 @@ from elasticjob_agent import process_environment, training_socket
 from elasticjob_agent.remote_shell import worker
 from elasticjob_api import limits
 from elasticjob_api.refusals import NotCurrent
+from elasticjob_api.step_report import StepReport
 from elasticjob_master.controller import Controller
 from elasticjob_master.core.history import Event, Sample
-from elasticjob_master.core.progress import Report, StoredProgress
+from elasticjob_master.core.progress import StoredProgress
 from elasticjob_master.core.rendezvous import members as core_members
 from elasticjob_master.core.rendezvous.advance import advance
 from elasticjob_master.core.rendezvous.commands import Stop
@@ -34,7 +35,7 @@ from elasticjob_master.persistence import snapshot, stored_state
 from elasticjob_master.persistence.config_map import ConfigMapStore
 from elasticjob_master.persistence.state_writer import StateWriter
 from elasticjob_master.persistence.store import NoStore, StoreFailed
-from elasticjob_master.persistence.stored_ledger import StoredLedger
+from elasticjob_master.persistence.stored_state import StoredLedger
 from elasticjob_master.server import grpc_server, http_server
 from elasticjob_master.server.services import discovery_service, job_service, remote_shell_service
 from elasticjob_shards import Dataset, dataset, ledgers
@@ -230,6 +231,6 @@ async def test_a_report_of_a_future_round_changes_nothing() -> None:
     member = controller.members.get("uid-0-0")
     assert member is not None
     controller.restore(StateRestored((), "training", 3, ()), 0)
-    controller.step(member, Report(round=2**60, step=900))
-    controller.step(member, Report(round=3, step=5))
+    controller.step(member, StepReport(round=2**60, step=900))
+    controller.step(member, StepReport(round=3, step=5))
     assert (controller.progress.round, controller.progress.step) == (3, 5)

@@ -8,7 +8,7 @@ import msgspec
 from elasticjob_api.scaleplan import ScalePlan
 from elasticjob_api.times import format_time, parse_time
 from elasticjob_master.cluster.job_spec import script_order
-from elasticjob_master.cluster.progress_status import progress_status
+from elasticjob_master.cluster.progress_writer import progress_status
 from elasticjob_master.core.progress import Progress
 from elasticjob_master.core.rendezvous.members import Identity, Member
 from elasticjob_master.script_order import REPEAT_SECONDS, ScriptOrder, ScriptResult, Scripts

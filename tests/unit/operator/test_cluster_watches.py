@@ -11,7 +11,7 @@ from elasticjob_kube.errors import KubeError, NotFound, Refused, TryLater
 from elasticjob_kube.resources import KUEUE_FLAVORS, NODES
 from elasticjob_operator import cluster_watches
 from elasticjob_operator.cluster_watches import QuotaWatch
-from elasticjob_operator.core.sharding import Scope
+from elasticjob_operator.core.partitioning import Scope
 from elasticjob_operator.store import Store
 
 from tests.support.simulator.fake_kube import FakeKube

@@ -8,7 +8,7 @@ import pytest
 from elasticjob_api.elasticjob import ElasticJobStatus, Progress
 from elasticjob_api.meta import Json
 from elasticjob_kube.resources import ELASTIC_JOBS, EVENTS, Resource
-from elasticjob_operator.core.health_conditions import CONDITION_TYPES, health_conditions
+from elasticjob_operator.core.conditions import CONDITION_TYPES, health_conditions
 from hypothesis import given
 from hypothesis import strategies as st
 

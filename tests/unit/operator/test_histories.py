@@ -12,7 +12,7 @@ from elasticjob_api import names
 from elasticjob_api.meta import Json
 from elasticjob_kube.resources import ELASTIC_JOBS, PODS, SCALE_INS, SCALE_OUTS, SCALE_PLANS
 from elasticjob_operator.core.model.actions import CreatePlan
-from elasticjob_operator.core.scaling.plan_manifests import plan_for_scaler
+from elasticjob_operator.core.scaling.plan_manifests import plan_for_request
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -473,7 +473,7 @@ async def test_a_plan_is_created_once_if_its_answer_is_lost_and_it_is_not_observ
     await cluster.apply(SCALE_OUTS, "more", count=1)
     await cluster.operator.watch()
     observed = cluster.operator.store.observed(cluster.job())
-    body = plan_for_scaler(observed, observed.scale_outs[0])
+    body = plan_for_request(observed, observed.scale_outs[0])
     for _ in range(2):
         await cluster.operator.executor.execute(observed.job, [CreatePlan(body)])
     assert len(cluster.kube.all(SCALE_PLANS)) == 1

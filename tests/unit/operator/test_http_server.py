@@ -16,7 +16,7 @@ from elasticjob_kube.access import Access
 from elasticjob_kube.errors import NoAccess
 from elasticjob_kube.session import Kube, connect
 from elasticjob_operator import job_metrics
-from elasticjob_operator.core.sharding import Shard
+from elasticjob_operator.core.partitioning import Partition
 from elasticjob_operator.http_server import OperatorState, serve_http
 from elasticjob_operator.store import JobKey
 from elasticjob_operator.work_queue import WorkQueue
@@ -62,11 +62,11 @@ async def test_a_replica_is_alive_at_once_and_ready_when_it_can_lead(
         assert (await get(port, "/readyz"))[0] == 503
         state.ready = True
         assert await get(port, "/readyz") == (200, "waiting to lead\n")
-        state.lead(Shard())
+        state.lead(Partition())
         assert await get(port, "/readyz") == (200, "leading\n")
-        state.shards = 4
-        state.lead(Shard(2, 4))
-        assert await get(port, "/readyz") == (200, "leading 2 of 4 shards\n")
+        state.partitions = 4
+        state.lead(Partition(2, 4))
+        assert await get(port, "/readyz") == (200, "leading 2 of 4 partitions\n")
     with pytest.raises(aiohttp.ClientConnectorError):
         await get(port, "/healthz")
 
@@ -77,7 +77,7 @@ async def test_the_documentation_lists_every_metric_with_its_type_and_labels(
     async def work(key: JobKey) -> None:
         state.kube.answers["GET", 200] += 1
 
-    led = state.lead(Shard())
+    led = state.lead(Partition())
     led.queue = WorkQueue(work)
     key = add_job(led.store, "job")
     with state.costs.measured(key):
@@ -95,7 +95,7 @@ async def test_the_documentation_lists_every_metric_with_its_type_and_labels(
     assert 'elasticjob_operator_rounds_total{result="done"} 1.0' in text
     assert 'elasticjob_operator_jobs{phase="New"} 1.0' in text
     assert 'elasticjob_decision_seconds_count{job_name="job",job_namespace="ns"} 1.0' in text
-    state.forget(Shard())
+    state.forget(Partition())
     assert list(state.led) == []
     assert not state.costs.by_job
     kept = {family.name: family for family in state.collect()}["elasticjob_operator_rounds"]
@@ -107,7 +107,7 @@ async def test_the_documentation_lists_every_metric_with_its_type_and_labels(
 
 
 async def test_a_job_has_series_until_it_is_deleted(state: OperatorState) -> None:
-    store = state.lead(Shard()).store
+    store = state.lead(Partition()).store
     key = add_job(store, "job")
     names = {"job_namespace": NAMESPACE, "job_name": "job"}
     found = series(state)
@@ -126,7 +126,7 @@ async def test_any_number_of_jobs_has_a_bounded_number_of_series_and_ended_jobs_
     state: OperatorState, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(job_metrics, "MAX_JOBS", 2)
-    store = state.lead(Shard()).store
+    store = state.lead(Partition()).store
     add_job(store, "ended", phase="Failed", created="2026-01-01T00:00:00Z")
     add_job(store, "newest", phase="Running", created="2026-01-04T00:00:00Z")
     add_job(store, "oldest", phase="Running", created="2026-01-02T00:00:00Z")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 
 import pytest
-from elasticjob_operator.request_shares import (
+from elasticjob_operator.pod_executor import (
     MAX_BESIDE_SMALL_JOBS,
     MAX_CONCURRENT_CHANGES,
     RequestShares,

@@ -12,7 +12,7 @@ from elasticjob_api.meta import Json
 from elasticjob_kube.informer import Informer
 from elasticjob_kube.resources import ELASTIC_JOBS, SCALE_PLANS
 from elasticjob_operator.core.model.limit_ranges import LimitRange
-from elasticjob_operator.core.sharding import Scope
+from elasticjob_operator.core.partitioning import Scope
 from elasticjob_operator.custom_watches import custom_informers
 from elasticjob_operator.events import Events
 from elasticjob_operator.own_conditions import OwnConditions

@@ -17,7 +17,7 @@ import pytest
 from elasticjob_api.refusals import BadRequest, NotCurrent
 from elasticjob_master.core.rendezvous.members import Identity, Members
 from elasticjob_master.persistence import stored_state
-from elasticjob_master.persistence.stored_ledger import restore_ledger, store_ledger
+from elasticjob_master.persistence.snapshot import restore_ledger, store_ledger
 from elasticjob_shards import Dataset, LeasesOfRound, Ledger
 
 from tests.support.thorough import some_of

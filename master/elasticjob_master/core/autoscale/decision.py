@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from elasticjob_api.job_policies import Autoscaling
 from elasticjob_api.pod_identity import MemberKey
 
 from elasticjob_master.core.autoscale.objective import Objective
@@ -127,7 +128,7 @@ class ScalingInputs:
     server_counts: Mapping[str, int] = field(default_factory=dict)
     most_servers: Mapping[str, int] = field(default_factory=dict)
     setting: str = ""
-    window_seconds: float = 300.0
+    window_seconds: float = Autoscaling().cooldown_seconds
     window_is_over: bool = True
     rate_rises: bool = False
 

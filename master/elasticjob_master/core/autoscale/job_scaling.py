@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from elasticjob_api.job_policies import Autoscaling
+
 from elasticjob_master.core.autoscale.container_resources import ContainerResources
 from elasticjob_master.core.autoscale.decision import Bounds
 from elasticjob_master.core.autoscale.objective import Objective
@@ -76,7 +78,7 @@ class JobScaling:
     bounds: Bounds
     enabled: bool = False
     objective: Objective = field(default_factory=Objective)
-    cooldown: float = 300.0
+    cooldown: float = Autoscaling().cooldown_seconds
     plan_unfinished: bool = False
     indices: frozenset[int] = frozenset()
     roles: Mapping[str, RoleResources] = field(default_factory=dict)

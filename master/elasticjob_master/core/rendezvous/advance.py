@@ -18,10 +18,9 @@ from typing import assert_never
 
 from elasticjob_master.core.rendezvous import (
     desired_commands,
+    event_effects,
     events,
     failure_detection,
-    job_events,
-    member_events,
     node_check,
     world_changes,
 )
@@ -35,7 +34,7 @@ def advance(state: RendezvousState, now: float, event: events.Event | None = Non
     Args:
         state: is changed.
         now: the time of any monotonic clock.
-        event: the event; None: a tick, time has passed.
+        event: the event; None for a tick, that is, if only time has passed.
 
     Returns:
         The commands that follow, in the order in which they are to be executed.
@@ -44,47 +43,47 @@ def advance(state: RendezvousState, now: float, event: events.Event | None = Non
         case None:
             return _decide(state, now)
         case events.HeartbeatReceived():
-            member_events.record_heartbeat(state, event, now)
+            event_effects.record_heartbeat(state, event, now)
         case events.StepsReported():
-            member_events.record_steps(state, event, now)
+            event_effects.record_steps(state, event, now)
         case events.ProcessRestarted():
-            member_events.record_restart(state, event, now)
+            event_effects.record_restart(state, event, now)
         case events.MemberRegistered():
-            return member_events.register(state, event, now)
+            return event_effects.register(state, event, now)
         case events.MemberConnected():
-            return member_events.connect(state, event, now)
+            return event_effects.connect(state, event, now)
         case events.MemberDisconnected():
-            return member_events.disconnect(state, event, now)
+            return event_effects.disconnect(state, event, now)
         case events.ProcessStarted():
-            member_events.confirm_start(state, event, now)
+            event_effects.confirm_start(state, event, now)
         case events.ProcessExited():
-            return member_events.record_exit(state, event, now)
+            return event_effects.record_exit(state, event, now)
         case events.PlaceRequested():
-            member_events.request_place(state, event)
+            event_effects.request_place(state, event)
         case events.PlaceTaken():
-            member_events.take_place(state, event, now)
+            event_effects.take_place(state, event, now)
         case events.MemberLeaving():
-            member_events.leave(state, event, now)
+            event_effects.leave(state, event, now)
         case events.NodeChecked():
-            member_events.record_node_check(state, event, now)
+            event_effects.record_node_check(state, event, now)
         case events.SettingsObserved():
-            job_events.adopt_settings(state, event)
+            event_effects.adopt_settings(state, event)
         case events.DrainOrdered():
-            job_events.drain_pods(state, event, now)
-        case events.StandbyChanged():
-            state.standby = event.places
+            event_effects.drain_pods(state, event, now)
+        case events.SuccessorsChanged():
+            state.successors = event.places
             state.note_all()
         case events.TrainingHung():
-            job_events.restart_training(state)
+            event_effects.restart_training(state)
         case events.MasterStalled():
-            job_events.extend_deadlines(state, event.seconds)
+            event_effects.extend_deadlines(state, event.seconds)
         case events.StateShared():
             state.shared_state = True
         case events.StateStored():
             state.stored_round = event.round
             state.stored_at = event.began_at
         case events.StateRestored():
-            job_events.restore(state, event, now)
+            event_effects.restore(state, event, now)
         case unknown:
             assert_never(unknown)
     return []

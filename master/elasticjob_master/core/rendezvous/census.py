@@ -16,7 +16,7 @@ class Census:
     """The UIDs of members by the facts that decisions depend on.
 
     Attributes:
-        counted: by role, those that count for its size: available or succeeded.
+        counted: those that count for the size of each role: available or succeeded.
         available: those that can be part of a world.
         survivors: those of the present world that still exist.
         unconfirmed: survivors whose processes have yet to start.
@@ -25,7 +25,7 @@ class Census:
         draining: those that were asked to leave.
         unchecked: those whose node check is not finished.
         fresh: those that have run no process and were not checked.
-        joined: when the available members outside the world have joined, without those on standby.
+        joined: when the available members outside the world have joined, without successors.
     """
 
     def __init__(self) -> None:
@@ -46,12 +46,12 @@ class Census:
         return {role: len(uids) for role, uids in self.counted.items()}
 
     def join_times(self) -> tuple[float, float] | None:
-        """Return when the first and the last member in `joined` have joined; None: no time."""
+        """Return when the first and the last member in `joined` have joined, if that is known."""
         if self._join_times is None:
             self._join_times = world_formation.join_times(self.joined.values())
         return self._join_times
 
-    def update(self, member: Member, *, in_world: bool, stands_by: bool) -> None:
+    def update(self, member: Member, *, in_world: bool, is_successor: bool) -> None:
         """Adopt the present facts of a member."""
         uid = member.uid
         stage = member.node_check.stage
@@ -69,7 +69,7 @@ class Census:
         _put(self.draining, uid, member.draining_since is not None)
         _put(self.unchecked, uid, stage in UNFINISHED_STAGES)
         _put(self.fresh, uid, stage == "none" and not ran)
-        if not available or in_world or stands_by:
+        if not available or in_world or is_successor:
             self._forget_join(uid)
         elif uid not in self.joined or self.joined[uid] != member.joined_at:
             self._forget_join(uid)

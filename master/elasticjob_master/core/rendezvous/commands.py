@@ -94,7 +94,7 @@ class RunScript:
     """Run the script of a ScalePlan unless the agent has run it already, and report its end.
 
     Attributes:
-        id: of the script.
+        id: identifies the script.
         pods: the pods that leave or have joined, as `pod:slots`, separated by commas.
     """
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from elasticjob_api import drain_times
 from elasticjob_api.frameworks import stop_stage
 
 from elasticjob_master.core.rendezvous import elastic_driver
@@ -109,7 +110,7 @@ def _wait_for_store(state: RendezvousState, now: float) -> None:
 def _desired_command(
     state: RendezvousState, member: Member, shared: _Shared, now: float
 ) -> MemberCommand | None:
-    """Return the command that a connected member should have; None: no command."""
+    """Return the command that a connected member should have, if any."""
     if _is_outdated(state, member):
         # Also if the member leaves: the present world has begun without this process.
         return MemberCommand("stop", member.process_round, at_once=True)
@@ -137,7 +138,7 @@ def _leaving_command(
         return None
     # An in-process elastic process learns from host discovery that it has to leave. It gets half of
     # the time to end by itself.
-    has_time = draining_seconds < member.drain_seconds / 2
+    has_time = draining_seconds < drain_times.own_end(member.drain_seconds)
     trains = member.joined_round or not state.rules.elastic_driver
     if state.rules.in_process_elastic and member.process_round and has_time and trains:
         return _announcement(state, member, shared)
@@ -238,7 +239,7 @@ def _record_sent(
             return Start(member.uid, desired.round, member.crash_excused, continues)
         case "stop":
             grace = 0.0 if desired.at_once else timing.stop
-            member.stop_due = now + 2 * grace + timing.stop_margin
+            member.stop_due = now + drain_times.lost(grace, timing.stop_margin)
             reason = ""
             if member.renewal == "asked":
                 late = f"it has not taken a new world within {timing.stop:g} s"
@@ -247,10 +248,9 @@ def _record_sent(
         case "drain":
             member.stop_due = None
             if member.process_round:
-                member.stop_due = now + 2 * member.drain_seconds + timing.stop_margin
-            # A little less than the operator waits, so that the agent ends the process and not the
-            # kubelet.
-            return Drain(member.uid, 0.9 * member.drain_seconds)
+                due = drain_times.lost(member.drain_seconds, timing.stop_margin)
+                member.stop_due = now + due
+            return Drain(member.uid, drain_times.agent_seconds(member.drain_seconds))
         case "check":
             settings = state.node_check
             command = tuple(settings.command)

@@ -104,7 +104,7 @@ def _settle(state: RendezvousState, now: float) -> None:
 
 
 def _next_members(state: RendezvousState, holders: list[Member], now: float) -> list[Member] | None:
-    """Return the members of the next world; None: the present world stays."""
+    """Return the members of the next world; None if the present world stays."""
     if state.begun_round == state.round and state.confirmed_at is None:
         return None
     # Leaving members stay until others have the state.
@@ -131,7 +131,7 @@ def _next_members(state: RendezvousState, holders: list[Member], now: float) -> 
 
 
 def _with_joiners(state: RendezvousState, base: list[Member], now: float) -> list[Member] | None:
-    """Return a world enlarged by the members that have joined; None: no member has."""
+    """Return a world enlarged by the members that have joined; None if no member has."""
     joiners = _joiners(state, now)
     return [*base, *joiners] if joiners else None
 
@@ -144,7 +144,7 @@ def _joiners(state: RendezvousState, now: float) -> list[Member]:
     holders_stay = any(m.process_round and m.joined_round and not m.leaving for m in state.members)
     if not holders_stay:
         return free
-    return [m for m in free if not state.stands_by(m)]
+    return [m for m in free if not state.is_successor(m)]
 
 
 def _is_starting(state: RendezvousState, member: Member) -> bool:

@@ -11,8 +11,8 @@ from dataclasses import dataclass, field
 
 from elasticjob_api.health import NodeCheck
 from elasticjob_api.pod_identity import MemberKey
+from elasticjob_api.step_report import StepReport
 
-from elasticjob_master.core.progress import Report
 from elasticjob_master.core.rendezvous.members import Identity, Link, Member, Usage
 from elasticjob_master.core.rendezvous.rules import Phase, RoleSize, Rules, Timing
 
@@ -32,7 +32,7 @@ class MemberConnected:
 
     Attributes:
         running_round: the round of the process that runs there; 0: none runs.
-        joined_round: of the latest world after its start in which that process has its place.
+        joined_round: the latest world after its start in which that process has its place.
         draining: the agent has been asked to end, as by SIGTERM.
     """
 
@@ -62,7 +62,7 @@ class StepsReported:
     """A member's process has finished training steps."""
 
     uid: str
-    report: Report
+    report: StepReport
 
 
 @dataclass(frozen=True)
@@ -150,7 +150,7 @@ class SettingsObserved:
 
     Attributes:
         sizes: the roles' sizes.
-        domains: by role and index in which topology domain a member is, as far as that is known.
+        domains: the known topology domains of members, by role and index.
     """
 
     sizes: Mapping[str, RoleSize] | None
@@ -172,7 +172,7 @@ class DrainOrdered:
 
 
 @dataclass(frozen=True)
-class StandbyChanged:
+class SuccessorsChanged:
     """The members of these roles and indices, and no others, wait for the end of others.
 
     They alone are no reason for a new world, so a migration costs one world change and not two. A
@@ -226,7 +226,7 @@ class StateRestored:
     finished: bool = False
     world_failed: bool = False
     world_incomplete: bool = False
-    standby: frozenset[tuple[str, int]] = frozenset()
+    successors: frozenset[MemberKey] = frozenset()
     unfit: Mapping[MemberKey, tuple[str, str]] = field(default_factory=dict)
     broken_nodes: tuple[str, ...] = ()
 
@@ -246,7 +246,7 @@ Event = (
     | NodeChecked
     | SettingsObserved
     | DrainOrdered
-    | StandbyChanged
+    | SuccessorsChanged
     | TrainingHung
     | MasterStalled
     | StateShared

@@ -65,7 +65,7 @@ def resolve_crashes(state: RendezvousState, now: float) -> None:
 def _members_at_fault(
     state: RendezvousState, crashed: Sequence[Member], now: float
 ) -> list[Member] | None:
-    """Return the members that have to leave with their process' exit code; None: not known yet."""
+    """Return the members that have to leave with their process' exit code, once that is known."""
     if state.rules.in_process_elastic:
         # The processes survive the failure of others, so each failure has its own cause.
         return list(crashed)

@@ -68,8 +68,8 @@ class MemberCommand:
     """The last command sent on the present stream. The same command is not sent twice on a stream.
 
     Attributes:
-        round: of the process to start or stop, or of the world that is announced. For a node check
-            it is the number of the check.
+        round: the round of the process to start or stop, or of the announced world. For a node
+            check it is the number of the check.
         at_once: a stop without grace period.
     """
 
@@ -112,8 +112,8 @@ class Member:
 
     Attributes:
         order: grows with every registration. The lowest is the longest-serving member.
-        disconnected_since: when its stream ended, or when it registered without one. None: it is
-            connected.
+        disconnected_since: when its stream ended, or when it registered without one. None while it
+            is connected.
         process_round: the round of its training process; 0: none runs or is being started.
         started: the agent has confirmed the start of that process.
         joined_round: the round of the latest world in which its process has its place. In Horovod
@@ -121,7 +121,7 @@ class Member:
             role only worlds after the process' start count.
         joining: its Horovod process waits for its place in a later world.
         take_world_due: when its process, in a notified role, must have taken the present world.
-            None: it has.
+            None if it has.
         renewal: its process, in a notified role, is to be restarted: it is asked to stop, or killed
             at once.
         last_round: the last round in which it has run a process. No round is started twice on one
@@ -144,7 +144,7 @@ class Member:
         suspected: it has been disconnected or silent for a while. See `failure_detection`.
         last_heard_at: when its last message arrived.
         step: the last step that it reported.
-        restarts: of its crashed process in this pod, as its agent reported them last.
+        restarts: the restarts of its crashed process in this pod, as its agent reported last.
     """
 
     identity: Identity
@@ -327,7 +327,7 @@ class Members:
             del self._by_role_and_index[place]
 
     def set_disconnected(self, member: Member, since: float | None) -> None:
-        """Record since when a member has had no stream. None: it has one."""
+        """Record since when a member has had no stream; None if it has one."""
         member.disconnected_since = since
         if since is None or member.succeeded:
             self.disconnected.discard(member.uid)

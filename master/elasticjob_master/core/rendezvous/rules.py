@@ -84,7 +84,7 @@ class Rules:
         in_process_elastic: the training process itself follows changes of the world, and the agent
             does not restart it.
         elastic_driver: the master acts as Horovod's elastic driver. See `elastic_driver`.
-        deciding_role: the role whose success finishes the job; None: the success of any role.
+        deciding_role: the role whose success finishes the job; None if any role's does.
         stop_order: roles that are stopped one after the other. A role that saves state comes before
             the roles that hold it.
         all_ready: the first world needs all desired members.

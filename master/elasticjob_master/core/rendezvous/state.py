@@ -19,6 +19,7 @@ MOST_LOST_ROUNDS = 1_000_000
 """The number of rounds that earlier masters may have given after the state was stored. It may be
 lost, or restored from a backup. No job has had more rounds.
 """
+_NO_SIZE = RoleSize(0, 0)
 
 
 @dataclass
@@ -29,9 +30,9 @@ class RendezvousState:
 
     Attributes:
         sizes: the roles' sizes; None until they are known.
-        domains: by role and index in which topology domain a member is, as far as that is known.
-        unfit: by role and index the pod whose node is not fit, and the problem. A pod there that
-            passes the check, or starts to train, clears it.
+        domains: the known topology domains of members, by role and index.
+        unfit: the pods whose nodes are not fit, with the problems, by role and index. A pod there
+            that passes the check, or starts to train, clears it.
         broken_nodes: the nodes on which a member has failed uncounted, as they were broken.
         round: the number of the present world, or of the last one; 0 before the first.
         world: the UIDs of the present world's members by rank, or those of the last world.
@@ -48,7 +49,7 @@ class RendezvousState:
         unstored_rounds: the number of rounds that an earlier master may have begun and not stored.
             Their numbers are skipped.
         restored: the state of an earlier master is known. Otherwise it may be lost.
-        standby: roles and indices of members that wait for the end of the members they replace.
+        successors: roles and indices of members that wait for the end of the members they replace.
         shared_state: another master may claim the stored state. No unstored world is started.
         stored_round: the round of the latest stored world.
         stored_at: when the latest successful write of the state began.
@@ -85,7 +86,7 @@ class RendezvousState:
     world_incomplete: bool = False
     unstored_rounds: int = 0
     restored: bool = False
-    standby: frozenset[tuple[str, int]] = frozenset()
+    successors: frozenset[MemberKey] = frozenset()
     shared_state: bool = False
     stored_round: int = 0
     stored_at: float = -math.inf
@@ -117,8 +118,8 @@ class RendezvousState:
             if member is None:
                 self._census.remove(uid)
             else:
-                stands_by = self.stands_by(member)
-                self._census.update(member, in_world=self.in_world(uid), stands_by=stands_by)
+                is_successor = self.is_successor(member)
+                self._census.update(member, in_world=self.in_world(uid), is_successor=is_successor)
         self.changes += 1
         self.commands_due |= self._changed
         self._changed.clear()
@@ -222,13 +223,12 @@ class RendezvousState:
 
     def continues(self, member: Member) -> bool:
         """Return whether a member's process continues from world to world, also if it leaves."""
-        size = (self.sizes or {}).get(member.identity.role)
-        return size is not None and (size.kept or size.notified) and not member.renewal
+        size = self._size(member)
+        return (size.kept or size.notified) and not member.renewal
 
     def is_kept(self, member: Member) -> bool:
         """Return whether a member's role is kept: its processes continue without notification."""
-        size = (self.sizes or {}).get(member.identity.role)
-        return size is not None and size.kept
+        return self._size(member).kept
 
     def barrier_uids(self) -> tuple[str, ...]:
         """Return the UIDs of the world's members that meet at barriers.
@@ -266,8 +266,10 @@ class RendezvousState:
 
     def is_notified(self, member: Member) -> bool:
         """Return whether a member's role is notified of each new world."""
-        size = (self.sizes or {}).get(member.identity.role)
-        return size is not None and size.notified
+        return self._size(member).notified
+
+    def _size(self, member: Member) -> RoleSize:
+        return (self.sizes or {}).get(member.identity.role, _NO_SIZE)
 
     def must_end_first(self) -> Iterator[Member]:
         """Return the connected members whose processes have to end before the next world."""
@@ -280,9 +282,9 @@ class RendezvousState:
         uids = (uid for uid in self.census.running if uid in self.world_uids)
         return (m for m in map(self.members.get, uids) if m is not None)
 
-    def stands_by(self, member: Member) -> bool:
+    def is_successor(self, member: Member) -> bool:
         """Return whether a member waits for the end of the one that it replaces."""
-        return (member.identity.role, member.identity.index) in self.standby
+        return (member.identity.role, member.identity.index) in self.successors
 
     def awaits_reconnections(self, now: float) -> bool:
         """Return whether this master has restarted and does not know yet which processes run."""

@@ -31,7 +31,7 @@ def rank_order(
     Args:
         last_world: UIDs of the last world's members by rank.
         members: the members of the next one, oldest first.
-        domains: by role and index in which topology domain a member is. Members without a domain
+        domains: the known topology domains of members, by role and index. Members without a domain
             stay together, too.
     """
     by_uid = {member.uid: member for member in members}
@@ -64,7 +64,7 @@ def joins_settled(
 
 
 def join_times(times: Iterable[float | None]) -> tuple[float, float] | None:
-    """Return the first and the last time of those that are known; None: none is."""
+    """Return the first and the last of the known times, if any."""
     known = [time for time in times if time is not None]
     return (min(known), max(known)) if known else None
 

@@ -58,7 +58,7 @@ class KeyValueStore:
     def set(
         self, key: str, value: bytes, *, expected: bytes | None = None, if_absent: bool = False
     ) -> bytes | None:
-        """Set a value, possibly on a condition, and return the present one; None: there is none.
+        """Set a value, possibly on a condition, and return the present one, if any.
 
         Args:
             key: its name.
@@ -81,10 +81,7 @@ class KeyValueStore:
         return value
 
     def first_missing(self, keys: Sequence[str], start: int = 0) -> int | None:
-        """Return the position, from `start` on, of the first key without a value.
-
-        None: all have one.
-        """
+        """Return the position, from `start` on, of the first key without a value, if any."""
         return next((i for i in range(start, len(keys)) if keys[i] not in self._values), None)
 
     def get_all(self, keys: Iterable[str]) -> list[bytes]:

@@ -11,38 +11,15 @@ from typing import Any
 import grpc
 from elasticjob_api.limits import LISTED_MEMBERS
 from elasticjob_api.refusals import BadRequest, NotCurrent, NotReadyYet, UnknownName
+from elasticjob_api.step_report import report_of
 from elasticjob_api.v1 import agent_pb2 as pb
 
 from elasticjob_master.agent_streams import Send
 from elasticjob_master.controller import Controller
-from elasticjob_master.core.rendezvous.commands import (
-    Check,
-    CloseStream,
-    CollectStacks,
-    Command,
-    Configure,
-    Drain,
-    Exit,
-    HostsUpdated,
-    MemberRemoved,
-    ReleaseLeases,
-    RunScript,
-    Start,
-    Stop,
-    WorldChanged,
-)
-from elasticjob_master.core.rendezvous.events import (
-    MemberConnected,
-    MemberLeaving,
-    NodeChecked,
-    PlaceTaken,
-    ProcessExited,
-    ProcessStarted,
-)
+from elasticjob_master.core.rendezvous import commands, events
 from elasticjob_master.core.rendezvous.members import Link, Member
 from elasticjob_master.server import protobuf
 from elasticjob_master.server.callers import Callers
-from elasticjob_master.server.services import errors
 from elasticjob_master.server.services.agent_stream import (
     CONCURRENT_WRITES,
     AgentStream,
@@ -104,9 +81,8 @@ class AgentService:
 
     async def Register(self, request: pb.RegisterRequest, context: Any) -> pb.RegisterResponse:
         controller = self._controller
-        async with errors.abort_on_refusal(context):
-            roles = controller.rendezvous.sizes or controller.framework.roles
-            controller.register(protobuf.identity(request, roles))
+        roles = controller.rendezvous.sizes or controller.framework.roles
+        controller.register(protobuf.identity(request, roles))
         intervals = controller.intervals
         return pb.RegisterResponse(
             heartbeat_seconds=intervals.heartbeat,
@@ -120,19 +96,14 @@ class AgentService:
         return pb.GetImportsResponse(plan=self._imports.get(request.role, b""))
 
     async def GetWorldOfRound(self, request: pb.GetWorldOfRoundRequest, context: Any) -> bytes:
-        async with errors.abort_on_refusal(context):
-            # All members may ask at the same time: the turns bound the copies in memory.
-            await in_turn(self._answer_turns, context)
-            present = self._controller.rendezvous.round
-            if request.round > present:
-                raise NotReadyYet(
-                    f"round is {request.round}; this master knows of {present} so far"
-                )
-            if request.round < present:
-                raise NotCurrent(
-                    f"round is {request.round}; it is over, the present one is {present}"
-                )
-            return self._messages_of_world().answer
+        # All members may ask at the same time: the turns bound the copies in memory.
+        await in_turn(self._answer_turns, context)
+        present = self._controller.rendezvous.round
+        if request.round > present:
+            raise NotReadyYet(f"round is {request.round}; this master knows of {present} so far")
+        if request.round < present:
+            raise NotCurrent(f"round is {request.round}; it is over, the present one is {present}")
+        return self._messages_of_world().answer
 
     async def Connect(self, messages: AsyncIterator[pb.AgentMessage], context: Context) -> None:
         stream = AgentStream(context, self._turns)
@@ -140,11 +111,10 @@ class AgentService:
         if first is None:
             return
 
-        def send(command: Command) -> None:
+        def send(command: commands.Command) -> None:
             stream.send(self._render(command, first.hello))
 
-        async with errors.abort_on_refusal(context):
-            member = self._welcome(first, send)
+        member = self._welcome(first, send)
         try:
             with self._callers.agent(context, member.uid):
                 await stream.serve(partial(self._take, member))
@@ -165,7 +135,7 @@ class AgentService:
                     f"{field} is {claimed}; it must be at most {latest}, "
                     "the latest that a master of this job can have given"
                 )
-        event = MemberConnected(uid, round_, joined, first.hello.draining)
+        event = events.MemberConnected(uid, round_, joined, first.hello.draining)
         leases = [protobuf.leases(each) for each in first.hello.leased]
         member = self._controller.connect(event, send, leases, complete=first.hello.leased_all)
         if member is None:
@@ -180,16 +150,16 @@ class AgentService:
             case "heartbeat":
                 controller.heartbeat(member.uid, protobuf.usage(message.heartbeat.usage))
             case "step":
-                controller.step(member, protobuf.report(message.step))
+                controller.step(member, report_of(message.step))
             case "started":
-                controller.handle(ProcessStarted(member.uid, message.started.round))
+                controller.handle(events.ProcessStarted(member.uid, message.started.round))
             case "exited":
                 controller.exited(member, _process_exited(member, message.exited))
             case "restarted":
                 report = message.restarted
                 controller.restarted(member, report.restarts, report.exit_code, report.message)
             case "joined":
-                controller.handle(PlaceTaken(member.uid, message.joined.round))
+                controller.handle(events.PlaceTaken(member.uid, message.joined.round))
             case "leaving":
                 self._leave(member)
             case "check":
@@ -208,9 +178,9 @@ class AgentService:
     def _leave(self, member: Member) -> None:
         pod = member.identity.pod_name
         log.info("%s was asked by its node to end", pod, extra={"member": pod})
-        self._controller.handle(MemberLeaving(member.uid))
+        self._controller.handle(events.MemberLeaving(member.uid))
 
-    def _render(self, command: Command, hello: pb.Hello) -> Render | None:
+    def _render(self, command: commands.Command, hello: pb.Hello) -> Render | None:
         """Return a function that serializes the message of a command; None ends the stream.
 
         Args:
@@ -219,7 +189,7 @@ class AgentService:
         """
         packed = hello.reads_packed_worlds
         match command:
-            case Start(uid=uid):
+            case commands.Start(uid=uid):
                 return partial(
                     self._messages_of_world_with(uid).start,
                     uid,
@@ -228,12 +198,12 @@ class AgentService:
                     crash_excused=command.crash_excused,
                     goes_on=command.continues,
                 )
-            case WorldChanged(uid=uid):
+            case commands.WorldChanged(uid=uid):
                 messages = self._messages_of_world_with(uid)
                 return partial(messages.world_changed, uid, packed=packed)
-            case ReleaseLeases() | MemberRemoved() | CloseStream():
+            case commands.ReleaseLeases() | commands.MemberRemoved() | commands.CloseStream():
                 return None
-            case Configure():
+            case commands.Configure():
                 return partial(_configure, command.heartbeat_seconds, command.report_seconds)
             case _:
                 return lambda: _message(command).SerializeToString()
@@ -265,17 +235,23 @@ def _configure(heartbeat_seconds: float, report_seconds: float) -> bytes:
 
 
 def _message(
-    command: Stop | Drain | Exit | Check | HostsUpdated | RunScript | CollectStacks,
+    command: commands.Stop
+    | commands.Drain
+    | commands.Exit
+    | commands.Check
+    | commands.HostsUpdated
+    | commands.RunScript
+    | commands.CollectStacks,
 ) -> pb.MasterMessage:
     match command:
-        case Stop():
+        case commands.Stop():
             stop = pb.Stop(round=command.round, grace_seconds=command.grace_seconds)
             return pb.MasterMessage(stop=stop)
-        case Drain():
+        case commands.Drain():
             return pb.MasterMessage(drain=pb.Drain(grace_seconds=command.grace_seconds))
-        case Exit():
+        case commands.Exit():
             return pb.MasterMessage(exit=pb.Exit(problem=command.problem))
-        case Check():
+        case commands.Check():
             check = pb.Check(
                 number=command.number,
                 peers=command.peers,
@@ -283,9 +259,9 @@ def _message(
                 timeout_seconds=command.timeout_seconds,
             )
             return pb.MasterMessage(check=check)
-        case HostsUpdated():
+        case commands.HostsUpdated():
             return pb.MasterMessage(hosts_updated=pb.HostsUpdated(round=command.round))
-        case RunScript():
+        case commands.RunScript():
             script = pb.RunScript(
                 id=command.id,
                 script=command.script,
@@ -294,13 +270,13 @@ def _message(
                 timeout_seconds=command.timeout_seconds,
             )
             return pb.MasterMessage(run_script=script)
-        case CollectStacks():
+        case commands.CollectStacks():
             stacks = pb.CollectStacks(number=command.number, may_pause=command.may_pause)
             return pb.MasterMessage(collect_stacks=stacks)
 
 
-def _node_checked(member: Member, found: pb.CheckResult) -> NodeChecked:
-    return NodeChecked(
+def _node_checked(member: Member, found: pb.CheckResult) -> events.NodeChecked:
+    return events.NodeChecked(
         member.uid,
         found.number,
         found.seconds,
@@ -312,7 +288,7 @@ def _node_checked(member: Member, found: pb.CheckResult) -> NodeChecked:
     )
 
 
-def _process_exited(member: Member, exited: pb.ProcessExited) -> ProcessExited:
+def _process_exited(member: Member, exited: pb.ProcessExited) -> events.ProcessExited:
     log.info(
         "%s: process of round %d exited with %d (requested: %s)",
         member.identity.pod_name,
@@ -321,7 +297,7 @@ def _process_exited(member: Member, exited: pb.ProcessExited) -> ProcessExited:
         exited.asked,
         extra={"member": member.identity.pod_name},
     )
-    return ProcessExited(
+    return events.ProcessExited(
         member.uid,
         exited.round,
         exited.exit_code,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 from typing import Any
 
-import grpc
+from elasticjob_api.refusals import LimitReached
 from elasticjob_api.v1 import discovery_pb2 as pb
 from elasticjob_api.v1.discovery_pb2_grpc import DiscoveryServiceServicer
 
@@ -29,11 +29,10 @@ class DiscoveryService(DiscoveryServiceServicer):
         self, request: pb.WatchHostsRequest, context: Any
     ) -> AsyncIterator[pb.HostList]:
         if self._watches >= MOST_HOST_WATCHES:
-            problem = (
+            raise LimitReached(
                 f"{self._watches} watches of hosts are open, which is the limit; "
                 "end one, or use GetHosts"
             )
-            await context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, problem)
         self._watches += 1
         try:
             async for hosts in self._controller.hosts.follow():

@@ -16,7 +16,6 @@ from elasticjob_master.core.rendezvous import elastic_driver
 from elasticjob_master.core.rendezvous.current_process import check_process
 from elasticjob_master.core.rendezvous.events import PlaceRequested
 from elasticjob_master.core.sync.gloo_values import GlooValues
-from elasticjob_master.server.services import errors
 from elasticjob_master.server.services.waiters import Waiters
 
 MOST_WAITING = 40_000
@@ -40,10 +39,7 @@ class HorovodService(HorovodServiceServicer):
         controller.subscribe("decided", self._decided)
 
     async def Join(self, request: pb.JoinRequest, context: Any) -> pb.JoinResponse:
-        async with (
-            errors.abort_on_refusal(context),
-            asyncio.timeout(_wait_seconds(request.wait_seconds)),
-        ):
+        async with asyncio.timeout(_wait_seconds(request.wait_seconds)):
             self._check_driver()
             job = self._controller.rendezvous
             member = check_process(job, request.pod_uid, request.process_round)
@@ -55,27 +51,22 @@ class HorovodService(HorovodServiceServicer):
             return pb.JoinResponse(round=job.round, slots=self._slots_of(request.pod_uid))
 
     async def Put(self, request: pb.PutRequest, context: Any) -> pb.PutResponse:
-        async with errors.abort_on_refusal(context):
-            self._check_round(request.round)
-            self._values.put(request.round, request.key, request.value)
-            self._waiters.wake(request.key)
-            return pb.PutResponse()
+        self._check_round(request.round)
+        self._values.put(request.round, request.key, request.value)
+        self._waiters.wake(request.key)
+        return pb.PutResponse()
 
     async def Get(self, request: pb.GetRequest, context: Any) -> pb.GetResponse:
-        async with (
-            errors.abort_on_refusal(context),
-            asyncio.timeout(_wait_seconds(request.wait_seconds)),
-        ):
+        async with asyncio.timeout(_wait_seconds(request.wait_seconds)):
             self._check_round(request.round)
             while (value := self._values.get(request.round, request.key)) is None:
                 await self._waiters.wait(request.key)
             return pb.GetResponse(value=value)
 
     async def Delete(self, request: pb.DeleteRequest, context: Any) -> pb.DeleteResponse:
-        async with errors.abort_on_refusal(context):
-            self._check_round(request.round)
-            self._values.delete(request.round, request.key)
-            return pb.DeleteResponse()
+        self._check_round(request.round)
+        self._values.delete(request.round, request.key)
+        return pb.DeleteResponse()
 
     def _has_place(self, request: pb.JoinRequest) -> bool:
         """Return whether the process has a place in the present world."""

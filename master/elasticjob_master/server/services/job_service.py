@@ -8,35 +8,36 @@ other client.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import suppress
-from typing import Any, Generic, TypeVar
+from typing import Any
 
 import grpc
-from elasticjob_api.v1 import agent_pb2
+from elasticjob_api.refusals import LimitReached
 from elasticjob_api.v1 import job_pb2 as pb
-from elasticjob_api.v1.job_pb2_grpc import JobServiceServicer
+from google.protobuf.descriptor import MethodDescriptor
+from google.protobuf.message import Message
+from google.protobuf.message_factory import GetMessageClass
 
 from elasticjob_master.config import Config
 from elasticjob_master.controller import Controller
 from elasticjob_master.server import answers, protobuf
-from elasticjob_master.server.services import errors
 
 MOST_WATCHES = 256
 _WATCH_SECONDS = 1.0
 _SHARED_SECONDS = 0.5
-T = TypeVar("T")
+_SERVICE = pb.DESCRIPTOR.services_by_name["JobService"]
 
 
-class _Shared(Generic[T]):
+class _Shared:
     """A message that all watches of one method share. It stays the same object until it changes."""
 
-    def __init__(self, make: Callable[[], T]) -> None:
+    def __init__(self, make: Callable[[], Message]) -> None:
         self._make = make
-        self._value: T | None = None
+        self._value: Message | None = None
         self._made_at = 0.0
 
-    def get(self, current: bool) -> T:
+    def get(self, current: bool) -> Message:
         """Return the value; unless it must be current, it may be up to half a second old."""
         now = asyncio.get_running_loop().time()
         if self._value is None or current or now - self._made_at >= _SHARED_SECONDS:
@@ -48,52 +49,67 @@ class _Shared(Generic[T]):
         return self._value
 
 
-class JobService(JobServiceServicer):
+class JobService:
     """Serves status, members, world, progress, history, plans, auto-scaling and report."""
 
     def __init__(self, controller: Controller, config: Config) -> None:
         self._controller = controller
-        self._config = config
         self._ending = asyncio.Event()
         self._watches = 0
-        self._shared_status = _Shared(lambda: answers.status(controller, config))
-        self._shared_members = _Shared(lambda: answers.members(controller))
-        self._shared_progress = _Shared(lambda: answers.progress(controller))
-        self._shared_plans = _Shared(lambda: answers.plans(controller))
-        self._shared_autoscaling = _Shared(lambda: answers.autoscaling(controller))
-        self._shared_report = _Shared(lambda: answers.report(controller, config))
+        self._answers: Mapping[str, Callable[[], Message]] = {
+            "Status": lambda: answers.status(controller, config),
+            "Members": lambda: answers.members(controller),
+            "Progress": lambda: answers.progress(controller),
+            "History": lambda: protobuf.history(controller.history),
+            "Plans": lambda: answers.plans(controller),
+            "Autoscaling": lambda: answers.autoscaling(controller),
+            "World": lambda: answers.world(controller),
+            "Report": lambda: answers.report(controller, config),
+        }
+        """By the name in `Get<name>` and `Watch<name>`, whose requests are empty."""
+
+    def handler(self) -> grpc.GenericRpcHandler:
+        """Return the handler of the service's methods."""
+        return grpc.method_handlers_generic_handler(
+            _SERVICE.full_name, {method.name: self._method(method) for method in _SERVICE.methods}
+        )
 
     def end_watches(self) -> None:
         """Send the last message of each watch and end it, before the master ends."""
         self._ending.set()
 
-    async def GetStatus(self, request: pb.GetStatusRequest, context: Any) -> pb.JobStatus:
-        return answers.status(self._controller, self._config)
+    def _method(self, method: MethodDescriptor) -> Any:
+        """Return the handler of one method."""
+        read = GetMessageClass(method.input_type).FromString
+        write = GetMessageClass(method.output_type).SerializeToString
+        name = method.name.removeprefix("Watch").removeprefix("Get")
+        if method.name == "WatchHistory":
+            return grpc.unary_stream_rpc_method_handler(self._watch_history, read, write)
+        if method.name == "GetStacks":
+            return grpc.unary_unary_rpc_method_handler(self._get_stacks, read, write)
+        if method.server_streaming:
+            shared = _Shared(self._answers[name])
 
-    async def WatchStatus(self, request: pb.WatchStatusRequest, context: Any) -> None:  # type: ignore[override]
-        await self._watch(context, self._shared_status.get)
+            async def watch(_request: Message, context: Any) -> None:
+                await self._watch(context, shared.get)
 
-    async def GetMembers(self, request: pb.GetMembersRequest, context: Any) -> pb.MemberList:
-        return answers.members(self._controller)
+            return grpc.unary_stream_rpc_method_handler(watch, read, write)
 
-    async def WatchMembers(self, request: pb.WatchMembersRequest, context: Any) -> None:  # type: ignore[override]
-        await self._watch(context, self._shared_members.get)
+        async def get(_request: Message, _context: Any) -> Message:
+            return self._answers[name]()
 
-    async def GetProgress(self, request: pb.GetProgressRequest, context: Any) -> pb.Progress:
-        return answers.progress(self._controller)
+        return grpc.unary_unary_rpc_method_handler(get, read, write)
 
-    async def WatchProgress(self, request: pb.WatchProgressRequest, context: Any) -> None:  # type: ignore[override]
-        await self._watch(context, self._shared_progress.get)
+    async def _get_stacks(self, request: pb.GetStacksRequest, _context: Any) -> pb.StackList:
+        found = await self._controller.collect_stacks(request.ranks)
+        return protobuf.stack_list(found, frozenset(request.ranks))
 
-    async def GetHistory(self, request: pb.GetHistoryRequest, context: Any) -> pb.History:
-        return protobuf.history(self._controller.history)
-
-    async def WatchHistory(self, request: pb.WatchHistoryRequest, context: Any) -> None:  # type: ignore[override]
+    async def _watch_history(self, _request: pb.WatchHistoryRequest, context: Any) -> None:
+        history = self._controller.history
         last_number = -1
 
         def new_history(_current: bool) -> pb.History | None:
             nonlocal last_number
-            history = self._controller.history
             if history.number == last_number:
                 return None
             message = protobuf.history(history, last_number)
@@ -101,34 +117,6 @@ class JobService(JobServiceServicer):
             return message
 
         await self._watch(context, new_history)
-
-    async def GetPlans(self, request: pb.GetPlansRequest, context: Any) -> pb.PlanList:
-        return answers.plans(self._controller)
-
-    async def WatchPlans(self, request: pb.WatchPlansRequest, context: Any) -> None:  # type: ignore[override]
-        await self._watch(context, self._shared_plans.get)
-
-    async def GetAutoscaling(
-        self, request: pb.GetAutoscalingRequest, context: Any
-    ) -> pb.Autoscaling:
-        return answers.autoscaling(self._controller)
-
-    async def WatchAutoscaling(self, request: pb.WatchAutoscalingRequest, context: Any) -> None:  # type: ignore[override]
-        await self._watch(context, self._shared_autoscaling.get)
-
-    async def GetWorld(self, request: pb.GetWorldRequest, context: Any) -> agent_pb2.World:
-        return answers.world(self._controller)
-
-    async def GetStacks(self, request: pb.GetStacksRequest, context: Any) -> pb.StackList:
-        async with errors.abort_on_refusal(context):
-            found = await self._controller.collect_stacks(request.ranks)
-            return protobuf.stack_list(found, frozenset(request.ranks))
-
-    async def GetReport(self, request: pb.GetReportRequest, context: Any) -> pb.Report:
-        return answers.report(self._controller, self._config)
-
-    async def WatchReport(self, request: pb.WatchReportRequest, context: Any) -> None:  # type: ignore[override]
-        await self._watch(context, self._shared_report.get)
 
     async def _watch(self, context: Any, message: Callable[[bool], object | None]) -> None:
         """Write a message at once, after each change, and a last time when the master ends.
@@ -139,11 +127,10 @@ class JobService(JobServiceServicer):
                 written if it returns None or the same object again.
         """
         if self._watches >= MOST_WATCHES:
-            problem = (
+            raise LimitReached(
                 f"{self._watches} watches are open, which is the limit; "
                 "end one, or use the Get methods"
             )
-            await context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, problem)
         self._watches += 1
         try:
             last_sent = None

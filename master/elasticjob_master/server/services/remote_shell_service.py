@@ -17,7 +17,6 @@ from elasticjob_api.v1.remote_shell_pb2_grpc import RemoteShellServiceServicer
 
 from elasticjob_master.controller import Controller
 from elasticjob_master.server.callers import Callers
-from elasticjob_master.server.services import errors
 from elasticjob_master.server.services.waiters import Waiters
 
 MOST_WAITING = 20_000
@@ -53,36 +52,32 @@ class RemoteShellService(RemoteShellServiceServicer):
         self._bytes = 0
 
     async def Send(self, request: pb.SendRequest, context: Any) -> pb.SendResponse:
-        async with errors.abort_on_refusal(context):
-            _check(request.host, request.session, request.id, wait_seconds=request.wait_seconds)
-            if not request.id or len(request.data) > LONGEST_DATA:
-                size = len(request.data)
-                raise BadRequest(
-                    f"id must be set, and data has {size} bytes of at most {LONGEST_DATA}"
-                )
-            to_worker = self._is_launcher(request.pod_uid, request.host, context)
-            if to_worker and not request.session and not self._is_listed(request.host):
-                raise UnknownName(f"host {request.host!r} is not in the job's host list")
-            if self._bytes + len(request.data) > MOST_DATA:
-                raise LimitReached(
-                    f"{self._bytes} bytes are waiting already; at most {MOST_DATA} may wait"
-                )
-            return await self._send((to_worker, request.host, request.session), request)
+        _check(request.host, request.session, request.id, wait_seconds=request.wait_seconds)
+        if not request.id or len(request.data) > LONGEST_DATA:
+            size = len(request.data)
+            raise BadRequest(f"id must be set, and data has {size} bytes of at most {LONGEST_DATA}")
+        to_worker = self._is_launcher(request.pod_uid, request.host, context)
+        if to_worker and not request.session and not self._is_listed(request.host):
+            raise UnknownName(f"host {request.host!r} is not in the job's host list")
+        if self._bytes + len(request.data) > MOST_DATA:
+            raise LimitReached(
+                f"{self._bytes} bytes are waiting already; at most {MOST_DATA} may wait"
+            )
+        return await self._send((to_worker, request.host, request.session), request)
 
     async def Receive(self, request: pb.ReceiveRequest, context: Any) -> pb.ReceiveResponse:
-        async with errors.abort_on_refusal(context):
-            _check(request.host, request.session, request.taken, wait_seconds=request.wait_seconds)
-            from_worker = self._is_launcher(request.pod_uid, request.host, context)
-            direction = (not from_worker, request.host, request.session)
-            received = self._remove(direction, request.taken)
-            if received is not None:
-                received.received = True
-                self._waiters.wake(received)
-            if direction not in self._messages:
-                await self._wait(direction, request.wait_seconds)
-            for name, message in self._messages.get(direction, {}).items():
-                return pb.ReceiveResponse(id=name, data=message.data)
-            return pb.ReceiveResponse()
+        _check(request.host, request.session, request.taken, wait_seconds=request.wait_seconds)
+        from_worker = self._is_launcher(request.pod_uid, request.host, context)
+        direction = (not from_worker, request.host, request.session)
+        received = self._remove(direction, request.taken)
+        if received is not None:
+            received.received = True
+            self._waiters.wake(received)
+        if direction not in self._messages:
+            await self._wait(direction, request.wait_seconds)
+        for name, message in self._messages.get(direction, {}).items():
+            return pb.ReceiveResponse(id=name, data=message.data)
+        return pb.ReceiveResponse()
 
     def _is_launcher(self, uid: str, host: str, context: Any) -> bool:
         """Return whether the caller is a launcher. Another member may only name its own host.

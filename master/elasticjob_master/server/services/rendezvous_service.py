@@ -21,7 +21,6 @@ from elasticjob_master.controller import Controller
 from elasticjob_master.core.rendezvous.current_process import check_may_commit
 from elasticjob_master.core.sync.key_value import check_keys
 from elasticjob_master.persistence.state_writer import StateWriter
-from elasticjob_master.server.services import errors
 from elasticjob_master.server.services.waiters import Waiters
 
 MOST_WAITING = 20_000
@@ -43,20 +42,19 @@ class RendezvousService(RendezvousServiceServicer):
         controller.subscribe("decided", self._give_up_barriers)
 
     async def SetValue(self, request: pb.SetValueRequest, context: Any) -> pb.SetValueResponse:
-        async with errors.abort_on_refusal(context):
-            self._check_round(request.round)
-            expected = request.expected if request.HasField("expected") else None
-            store = self._controller.keyvalue
-            value = store.set(
-                request.key, request.value, expected=expected, if_absent=request.if_absent
-            )
-            if value == request.value:
-                self._changed("key", request.key)
-            await self._stored()
-            return pb.SetValueResponse(value=value or b"", present=value is not None)
+        self._check_round(request.round)
+        expected = request.expected if request.HasField("expected") else None
+        store = self._controller.keyvalue
+        value = store.set(
+            request.key, request.value, expected=expected, if_absent=request.if_absent
+        )
+        if value == request.value:
+            self._changed("key", request.key)
+        await self._stored()
+        return pb.SetValueResponse(value=value or b"", present=value is not None)
 
     async def GetValues(self, request: pb.GetValuesRequest, context: Any) -> pb.GetValuesResponse:
-        async with errors.abort_on_refusal(context), _within(request.wait_seconds):
+        async with _within(request.wait_seconds):
             keys = list(request.keys)
             store = self._controller.keyvalue
             check_keys(keys)
@@ -74,44 +72,40 @@ class RendezvousService(RendezvousServiceServicer):
             return pb.GetValuesResponse(values=values)
 
     async def AddValue(self, request: pb.AddValueRequest, context: Any) -> pb.AddValueResponse:
-        async with errors.abort_on_refusal(context):
-            self._check_round(request.round)
-            value = self._controller.keyvalue.add(request.key, request.amount, request.request_id)
-            self._changed("key", request.key)
-            await self._stored()
-            return pb.AddValueResponse(value=value)
+        self._check_round(request.round)
+        value = self._controller.keyvalue.add(request.key, request.amount, request.request_id)
+        self._changed("key", request.key)
+        await self._stored()
+        return pb.AddValueResponse(value=value)
 
     async def DeleteValue(
         self, request: pb.DeleteValueRequest, context: Any
     ) -> pb.DeleteValueResponse:
-        async with errors.abort_on_refusal(context):
-            self._check_round(request.round)
-            existed = self._controller.keyvalue.delete(request.key)
-            if existed:
-                self._changed("key", request.key)
-            await self._stored()
-            return pb.DeleteValueResponse(existed=existed)
+        self._check_round(request.round)
+        existed = self._controller.keyvalue.delete(request.key)
+        if existed:
+            self._changed("key", request.key)
+        await self._stored()
+        return pb.DeleteValueResponse(existed=existed)
 
     async def Barrier(self, request: pb.BarrierRequest, context: Any) -> pb.BarrierResponse:
-        async with errors.abort_on_refusal(context):
-            self._check_round(request.round)
-            if not self._controller.rendezvous.in_world(request.pod_uid):
-                uid = request.pod_uid[:128]
-                raise NotCurrent(f"pod UID {uid!r} is not in the world of round {request.round}")
-            try:
-                async with _within(request.wait_seconds):
-                    await self._pass(request)
-            except TimeoutError:
-                raise TimeoutError(self._missing_members(request.name)) from None
-            await self._stored()
-            return pb.BarrierResponse()
+        self._check_round(request.round)
+        if not self._controller.rendezvous.in_world(request.pod_uid):
+            uid = request.pod_uid[:128]
+            raise NotCurrent(f"pod UID {uid!r} is not in the world of round {request.round}")
+        try:
+            async with _within(request.wait_seconds):
+                await self._pass(request)
+        except TimeoutError:
+            raise TimeoutError(self._missing_members(request.name)) from None
+        await self._stored()
+        return pb.BarrierResponse()
 
     async def MayCommit(self, request: pb.MayCommitRequest, context: Any) -> pb.MayCommitResponse:
-        async with errors.abort_on_refusal(context):
-            if not request.round:
-                raise BadRequest("round is 0; it must be the round of the process that commits")
-            check_may_commit(self._controller.rendezvous, request.pod_uid, request.round)
-            return pb.MayCommitResponse()
+        if not request.round:
+            raise BadRequest("round is 0; it must be the round of the process that commits")
+        check_may_commit(self._controller.rendezvous, request.pod_uid, request.round)
+        return pb.MayCommitResponse()
 
     async def _pass(self, request: pb.BarrierRequest) -> None:
         barriers = self._controller.barriers

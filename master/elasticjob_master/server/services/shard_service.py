@@ -24,7 +24,6 @@ from elasticjob_master.controller import Controller
 from elasticjob_master.core.rendezvous.current_process import check_current, runs
 from elasticjob_master.persistence.state_writer import NotStored, StateWriter
 from elasticjob_master.server import protobuf
-from elasticjob_master.server.services import errors
 
 log = logging.getLogger(__name__)
 
@@ -43,107 +42,98 @@ class ShardService(ShardServiceServicer):
     async def CreateDataset(
         self, request: pb.CreateDatasetRequest, context: Any
     ) -> pb.CreateDatasetResponse:
-        async with errors.abort_on_refusal(context):
-            dataset = _dataset(request)
-            self._check_if_named(request.pod_uid, request.round)
-            known = [ledger.dataset for ledger in self._ledgers]
-            ledger = self._ledgers.declare(dataset)
-            if ledger.dataset not in known:
-                self._controller.changed()
-                self._declared_at[dataset.name] = self._state_writer.changes
-            # A data set that was confirmed must be known to the next master, too.
-            declared_at = self._declared_at.get(dataset.name, 0)
-            await self._state_writer.wait_until_stored(declared_at, urgent=True)
-            return pb.CreateDatasetResponse(shards=ledger.dataset.total)
+        dataset = _dataset(request)
+        self._check_if_named(request.pod_uid, request.round)
+        known = [ledger.dataset for ledger in self._ledgers]
+        ledger = self._ledgers.declare(dataset)
+        if ledger.dataset not in known:
+            self._controller.changed()
+            self._declared_at[dataset.name] = self._state_writer.changes
+        # A data set that was confirmed must be known to the next master, too.
+        declared_at = self._declared_at.get(dataset.name, 0)
+        await self._state_writer.wait_until_stored(declared_at, urgent=True)
+        return pb.CreateDatasetResponse(shards=ledger.dataset.total)
 
     async def LeaseShards(
         self, request: pb.LeaseShardsRequest, context: Any
     ) -> pb.LeaseShardsResponse:
-        async with errors.abort_on_refusal(context):
-            ledger = self._ledgers.get(request.dataset)
-            check_current(self._controller.rendezvous, request.pod_uid, request.round)
-            self._check_leases_known(self._controller.members.awaited)
-            most = self._ledgers.lease_limit(len(self._controller.members))
-            leased = ledger.lease(request.pod_uid, request.count, request.request_id, most=most)
-            if leased:
-                self._controller.changed()
-                await self._store_if_possible()
-            shards = [pb.Shard(**shard._asdict()) for shard in leased]
-            return pb.LeaseShardsResponse(shards=shards, finished=ledger.finished, most=most)
+        ledger = self._ledgers.get(request.dataset)
+        check_current(self._controller.rendezvous, request.pod_uid, request.round)
+        self._check_leases_known(self._controller.members.awaited)
+        most = self._ledgers.lease_limit(len(self._controller.members))
+        leased = ledger.lease(request.pod_uid, request.count, request.request_id, most=most)
+        if leased:
+            self._controller.changed()
+            await self._store_if_possible()
+        shards = [pb.Shard(**shard._asdict()) for shard in leased]
+        return pb.LeaseShardsResponse(shards=shards, finished=ledger.finished, most=most)
 
     async def ReportShards(
         self, request: pb.ReportShardsRequest, context: Any
     ) -> pb.ReportShardsResponse:
-        async with errors.abort_on_refusal(context):
-            ledger = self._ledgers.get(request.dataset)
-            if request.returned:
-                self._check_leases_known(self._controller.members.awaited & {request.pod_uid})
-            returned: Sequence[int] = request.returned
-            if not runs(self._controller.members.get(request.pod_uid), request.round):
-                # The leases ended with the process. The pod's next process may have leased the same
-                # shards.
-                returned = ()
-            try:
-                stale = ledger.report(
-                    request.pod_uid, request.done, returned, request.failed, round_=request.round
-                )
-            except BadRequest as error:
-                # A later master may have leased these shards while this one cannot store anything.
-                if self._state_writer.failing_seconds():
-                    raise NotReadyYet(str(error)) from error
-                raise
-            if request.failed:
-                self._record_failed(request)
-            self._controller.changed()
-            # While the world changes, its processes wait for their last reports.
-            urgent = self._controller.rendezvous.phase != "training"
-            await self._state_writer.wait_until_stored(self._state_writer.changes, urgent=urgent)
-            return pb.ReportShardsResponse(stale=stale)
+        ledger = self._ledgers.get(request.dataset)
+        if request.returned:
+            self._check_leases_known(self._controller.members.awaited & {request.pod_uid})
+        returned: Sequence[int] = request.returned
+        if not runs(self._controller.members.get(request.pod_uid), request.round):
+            # The leases ended with the process. The pod's next process may have leased the same
+            # shards.
+            returned = ()
+        try:
+            stale = ledger.report(
+                request.pod_uid, request.done, returned, request.failed, round_=request.round
+            )
+        except BadRequest as error:
+            # A later master may have leased these shards while this one cannot store anything.
+            if self._state_writer.failing_seconds():
+                raise NotReadyYet(str(error)) from error
+            raise
+        if request.failed:
+            self._record_failed(request)
+        self._controller.changed()
+        # While the world changes, its processes wait for their last reports.
+        urgent = self._controller.rendezvous.phase != "training"
+        await self._state_writer.wait_until_stored(self._state_writer.changes, urgent=urgent)
+        return pb.ReportShardsResponse(stale=stale)
 
     async def ExtendDataset(
         self, request: pb.ExtendDatasetRequest, context: Any
     ) -> pb.ExtendDatasetResponse:
-        async with errors.abort_on_refusal(context):
-            ledger = self._ledgers.get(request.dataset)
-            self._check_if_named(request.pod_uid, request.round)
-            ledger.extend(request.size, final=request.final)
-            self._controller.changed()
-            await self._state_writer.wait_until_stored(self._state_writer.changes)
-            return pb.ExtendDatasetResponse(size=ledger.dataset.size)
+        ledger = self._ledgers.get(request.dataset)
+        self._check_if_named(request.pod_uid, request.round)
+        ledger.extend(request.size, final=request.final)
+        self._controller.changed()
+        await self._state_writer.wait_until_stored(self._state_writer.changes)
+        return pb.ExtendDatasetResponse(size=ledger.dataset.size)
 
     async def GetCheckpoint(self, request: pb.GetCheckpointRequest, context: Any) -> pb.Checkpoint:
-        async with errors.abort_on_refusal(context):
-            ledger = self._ledgers.get(request.dataset)
-            self._check_if_named(request.pod_uid, request.round)
-            return pb.Checkpoint(state=ledger.checkpoint())
+        ledger = self._ledgers.get(request.dataset)
+        self._check_if_named(request.pod_uid, request.round)
+        return pb.Checkpoint(state=ledger.checkpoint())
 
     async def RestoreCheckpoint(
         self, request: pb.RestoreCheckpointRequest, context: Any
     ) -> pb.RestoreCheckpointResponse:
-        async with errors.abort_on_refusal(context):
-            ledger = self._ledgers.get(request.dataset)
-            if not request.round:
-                raise BadRequest("round is 0; it must be the round of the process that restores")
-            member = check_current(self._controller.rendezvous, request.pod_uid, request.round)
-            if self._controller.rendezvous.is_notified(member) and not request.first_round:
-                raise BadRequest(
-                    f"role {member.identity.role} has onWorldChange: Notify; its processes "
-                    "continue with what they have trained, so data set "
-                    f"{request.dataset} cannot go back to a checkpoint: use Restart for that"
-                )
-            alone = self._controller.rendezvous.world == (request.pod_uid,)
-            only = alone and member.identity.slots == 1
-            ledger.restore(request.state, request.first_round or request.round, only=only)
-            self._controller.changed()
-            await self._state_writer.wait_until_stored(self._state_writer.changes, urgent=True)
-            account = ledger.account()
-            return pb.RestoreCheckpointResponse(
-                waiting=account.total - account.done - account.failed
+        ledger = self._ledgers.get(request.dataset)
+        if not request.round:
+            raise BadRequest("round is 0; it must be the round of the process that restores")
+        member = check_current(self._controller.rendezvous, request.pod_uid, request.round)
+        if self._controller.rendezvous.is_notified(member) and not request.first_round:
+            raise BadRequest(
+                f"role {member.identity.role} has onWorldChange: Notify; its processes "
+                "continue with what they have trained, so data set "
+                f"{request.dataset} cannot go back to a checkpoint: use Restart for that"
             )
+        alone = self._controller.rendezvous.world == (request.pod_uid,)
+        only = alone and member.identity.slots == 1
+        ledger.restore(request.state, request.first_round or request.round, only=only)
+        self._controller.changed()
+        await self._state_writer.wait_until_stored(self._state_writer.changes, urgent=True)
+        account = ledger.account()
+        return pb.RestoreCheckpointResponse(waiting=account.total - account.done - account.failed)
 
     async def GetLedger(self, request: pb.GetLedgerRequest, context: Any) -> pb.Ledger:
-        async with errors.abort_on_refusal(context):
-            return protobuf.ledger(self._ledgers.get(request.dataset))
+        return protobuf.ledger(self._ledgers.get(request.dataset))
 
     def _check_if_named(self, uid: str, round_: int) -> None:
         """Refuse a process that is not in the present world.

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from elasticjob_api import names
+from elasticjob_api import drain_times, names
 from elasticjob_api.agent_environment import job_variables, member_variables
 from elasticjob_api.elasticjob import ElasticJob, ReplicaSpec
 from elasticjob_api.gpus import divided_devices, gpus_of, slots
@@ -32,8 +32,6 @@ _TEMPORARY_DIRECTORY = "/dev/shm"  # noqa: S108
 """Where masters of any version write temporary files: every container has it, and it is in memory.
 """
 _INSTALL_RESOURCES = {"cpu": "500m", "memory": "128Mi", "ephemeral-storage": _AGENT_VOLUME_LIMIT}
-_EXIT_SECONDS = 5
-"""Seconds in which an agent reports and exits after its drain time."""
 _READY_WHEN_REGISTERED = {
     "tcpSocket": {"port": names.AGENT_READY_PORT},
     "periodSeconds": 2,
@@ -118,7 +116,8 @@ def member_pod(
         "subdomain": job.metadata.name,
         "restartPolicy": "Never",
         "terminationGracePeriodSeconds": max(
-            pod_spec.get("terminationGracePeriodSeconds") or 0, spec.drain_seconds + _EXIT_SECONDS
+            pod_spec.get("terminationGracePeriodSeconds") or 0,
+            drain_times.pod_grace_seconds(spec.drain_seconds),
         ),
     }
     if not pod_spec.get("serviceAccountName"):

@@ -56,7 +56,7 @@ class DeletePlan:
 
 
 @dataclass(frozen=True)
-class DeleteScaler:
+class DeleteRequest:
     """Delete a ScaleIn or ScaleOut whose `ttlSecondsAfterFinished` has passed."""
 
     kind: Literal["ScaleIn", "ScaleOut"]
@@ -195,7 +195,7 @@ Action = (
     | Adopt
     | CreatePlan
     | DeletePlan
-    | DeleteScaler
+    | DeleteRequest
     | DeleteJob
     | WriteBackReplicas
     | EnsureInfrastructure

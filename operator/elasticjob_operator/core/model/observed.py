@@ -13,8 +13,8 @@ from elasticjob_api.elasticjob import ElasticJob
 from elasticjob_api.json_log import LogFormat
 from elasticjob_api.ownership import is_of_kind
 from elasticjob_api.pod_identity import MemberKey
+from elasticjob_api.scale_requests import ScaleIn, ScaleOut
 from elasticjob_api.scaleplan import ScalePlan
-from elasticjob_api.scalers import ScaleIn, ScaleOut
 
 from elasticjob_operator.core.model.actions import ResizePod
 from elasticjob_operator.core.model.nodes import NodeCondition

@@ -9,8 +9,8 @@ import msgspec
 from elasticjob_api.elasticjob import ElasticJob, ElasticJobStatus
 from elasticjob_api.limits import MAX_MESSAGE_CHARACTERS
 from elasticjob_api.meta import Json
+from elasticjob_api.scale_requests import ScaleIn, ScaleOut, ScaleRequestStatus
 from elasticjob_api.scaleplan import ScalePlan, ScalePlanStatus
-from elasticjob_api.scalers import ScaleIn, ScaleOut, ScalerStatus
 
 from elasticjob_operator.core.model.actions import Action, Adopt, PatchJobStatus, PatchStatus
 from elasticjob_operator.core.model.observed import owner_reference
@@ -75,12 +75,12 @@ def plan_status(plan: ScalePlan, status: ScalePlanStatus) -> list[PatchStatus]:
     return _patch("ScalePlan", plan, status)
 
 
-def scaler_status(scaler: ScaleIn | ScaleOut, status: ScalerStatus) -> list[PatchStatus]:
+def request_status(request: ScaleIn | ScaleOut, status: ScaleRequestStatus) -> list[PatchStatus]:
     """Return the patch that gives the ScaleIn or ScaleOut this status.
 
     Empty if it has it already.
     """
-    return _patch("ScaleIn" if isinstance(scaler, ScaleIn) else "ScaleOut", scaler, status)
+    return _patch("ScaleIn" if isinstance(request, ScaleIn) else "ScaleOut", request, status)
 
 
 def adoption(job: ElasticJob, item: ScalePlan | ScaleIn | ScaleOut) -> list[Adopt]:
@@ -96,7 +96,7 @@ def adoption(job: ElasticJob, item: ScalePlan | ScaleIn | ScaleOut) -> list[Adop
 def _patch(
     kind: Literal["ScalePlan", "ScaleIn", "ScaleOut"],
     item: ScalePlan | ScaleIn | ScaleOut,
-    status: ScalePlanStatus | ScalerStatus,
+    status: ScalePlanStatus | ScaleRequestStatus,
 ) -> list[PatchStatus]:
     patch = difference(msgspec.to_builtins(item.status), _within_bounds(status))
     metadata = item.metadata
@@ -105,7 +105,7 @@ def _patch(
     return [PatchStatus(kind, metadata.name, metadata.uid, metadata.resource_version, patch)]
 
 
-def _within_bounds(status: ElasticJobStatus | ScalePlanStatus | ScalerStatus) -> Json:
+def _within_bounds(status: ElasticJobStatus | ScalePlanStatus | ScaleRequestStatus) -> Json:
     """Return a status as JSON, with messages that are not longer than the API server accepts."""
     written: Json = msgspec.to_builtins(status)
     for entry in (written, *written.get("conditions", ())):

@@ -1,7 +1,12 @@
-"""Replaces members on nodes that are about to be removed, while there is time to drain them.
+"""Replaces members on nodes that are about to be removed, or with a condition that the job names.
 
 The operator creates a ScalePlan of source Disruption for them, which waits in the same queue as
 every other plan. At most one such plan names a pod.
+
+Members on a node that is leaving drain while there is time. A member on a node with a condition of
+`replaceOnNodeConditions` leaves only when its replacement is ready on a node without such a
+condition. So if the condition is wrong, or if all nodes have it, the job loses nothing: the plan
+undoes the replacements, and no later plan names the same pods.
 """
 
 from __future__ import annotations
@@ -10,21 +15,23 @@ import hashlib
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from elasticjob_api.elasticjob import ElasticJob
+from elasticjob_api.elasticjob import ElasticJob, NodeConditionMatch
 from elasticjob_api.meta import Object
 from elasticjob_api.scaleplan import (
     MAX_PODS_PER_PLAN,
     MAX_REASON_CHARACTERS,
     PodToCreate,
+    PodToMigrate,
     PodToRemove,
     ScalePlan,
     ScalePlanSpec,
 )
+from elasticjob_api.times import time_or_none
 from msgspec import convert
 from msgspec.structs import replace
 
-from elasticjob_operator.core.model.actions import CreatePlan
-from elasticjob_operator.core.model.nodes import LEAVING_REASONS
+from elasticjob_operator.core.model.actions import CreatePlan, shortest_wait
+from elasticjob_operator.core.model.nodes import LEAVING_REASONS, NodeCondition
 from elasticjob_operator.core.model.observed import Observed, owner_reference
 from elasticjob_operator.core.model.plan import Indices, staying_indices
 from elasticjob_operator.core.model.pod import Pod
@@ -183,3 +190,83 @@ def _replacement(job: ElasticJob, pod: Pod) -> PodToCreate:
     """Return a new member of the role with the resources of the old one."""
     had = job.status.replica_statuses[pod.role].resources_by_index.get(str(pod.index))
     return PodToCreate(role=pod.role, resource=dict(had or {}))
+
+
+_TIMEOUT_SECONDS = 300
+"""Seconds that replacements have to find a node, while other plans of the job wait."""
+MAX_AVOIDED_NODES = 100
+
+
+def plans_for_node_conditions(
+    observed: Observed, now: float
+) -> tuple[list[CreatePlan], float | None]:
+    """Return the creation of a plan for the members to replace, and when others are due."""
+    job = observed.job
+    wanted = observed.job.spec.run_policy.replace_on_node_conditions
+    if not wanted or not observed.node_conditions:
+        return [], None
+    members = staying_indices(job.status)
+    known = _pods_with_plans(observed)
+    affected: list[tuple[Pod, str]] = []
+    wait = None
+    for pod in sorted(observed.pods, key=lambda pod: pod.name):
+        member = is_running_member(pod, members)
+        if not member or pod.name in known or pod.spec.node_name in observed.leaving_nodes:
+            continue
+        for match in wanted:
+            left = _seconds_left(observed.node_conditions.get(pod.spec.node_name, ()), match, now)
+            if left is not None and left <= 0:
+                affected.append((pod, f"node {pod.spec.node_name}: {match.type} is {match.status}"))
+                break
+            wait = shortest_wait(wait, left)
+    if not affected:
+        return [], wait
+    affected = affected[:MAX_PODS_PER_PLAN]
+    moves = [PodToMigrate(name=pod.name, avoid_node=True) for pod, _ in affected]
+    plan = plan_for_pods(
+        job, "condition", affected, migrate_pods=moves, timeout_seconds=_TIMEOUT_SECONDS
+    )
+    return [plan], wait
+
+
+def nodes_to_avoid(observed: Observed, plan: ScalePlan) -> tuple[str, ...]:
+    """Return the nodes on which no replacement of this plan may run."""
+    if plan.spec.source != "Disruption" or not plan.spec.migrate_pods:
+        return ()
+    wanted = observed.job.spec.run_policy.replace_on_node_conditions
+    bad = (
+        name
+        for name, conditions in observed.node_conditions.items()
+        if any(_found(conditions, match) is not None for match in wanted)
+    )
+    return tuple(sorted(bad)[:MAX_AVOIDED_NODES])
+
+
+def _found(
+    conditions: tuple[NodeCondition, ...], match: NodeConditionMatch
+) -> NodeCondition | None:
+    return next(
+        (each for each in conditions if (each.type, each.status) == (match.type, match.status)),
+        None,
+    )
+
+
+def _seconds_left(
+    conditions: tuple[NodeCondition, ...], match: NodeConditionMatch, now: float
+) -> float | None:
+    """Return how long a node must still have the condition; None if it does not have it."""
+    found = _found(conditions, match)
+    if found is None:
+        return None
+    since = time_or_none(found.last_transition_time) or 0.0  # the time is optional
+    return since + match.seconds - now
+
+
+def _pods_with_plans(observed: Observed) -> set[str]:
+    """Return the pods that a Disruption plan names, or that any plan is draining."""
+    found: set[str] = set()
+    for plan in observed.plans:
+        found |= named_pods(plan)
+        if plan.status.completion_time is None:
+            found.update(plan.status.draining_pods)
+    return found

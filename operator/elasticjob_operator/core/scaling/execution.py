@@ -36,7 +36,6 @@ from elasticjob_operator.core.scaling import (
     progress_messages,
     resize,
     scripts,
-    waiting_for,
 )
 from elasticjob_operator.core.scaling.plan_membership import (
     PlanMembership,
@@ -152,7 +151,7 @@ class _Execution:
         seconds_left = self._drain_seconds_left()
         if waiting and seconds_left > 0:
             status = drain.with_draining_if_worth_a_write(status, waiting)
-            text = waiting_for.drains(observed, self.plan, waiting)
+            text = progress_messages.awaited_drains(observed, self.plan, waiting)
             result = self._write(replace(status, waiting_for=text), requeue_after=seconds_left)
             counted = drain.with_members_of(observed, result.counted, set(waiting))
             return dataclasses.replace(result, counted=counted)
@@ -160,7 +159,9 @@ class _Execution:
             replace(
                 drain.with_draining(status, (), forced=waiting),
                 phase="Executing",
-                waiting_for=plan_phases.new_members(observed, self.members.added),
+                waiting_for=progress_messages.awaited_members(
+                    observed, progress_messages.not_ready(observed, self.members.added)
+                ),
                 execution_time=format_time(self.now),
             )
         )
@@ -189,9 +190,9 @@ class _Execution:
         if remaining := self._removed_pods_left():
             problem = "removed pods have not gone"
             why = progress_messages.not_reached_message(remaining, len(remaining), problem)
-            return self._wait_or_time_out(waiting_for.removals(remaining), why)
+            return self._wait_or_time_out(progress_messages.awaited_removals(remaining), why)
         if resizes.pending:
-            text = waiting_for.resizes(sorted(pod.name for pod in resizes.pending))
+            text = progress_messages.awaited_resizes(sorted(pod.name for pod in resizes.pending))
             status = replace(plan.status, waiting_for=text)
             return self._write(status, requeue_after=_RESIZE_CHECK_SECONDS)
         if resizes.impossible:
@@ -202,7 +203,7 @@ class _Execution:
     def _wait_for_new_members(self, not_ready: Sequence[MemberKey]) -> ScalingResult:
         total = sum(map(len, self.members.added.values()))
         why = progress_messages.not_ready_message(self.observed, not_ready, total)
-        text = waiting_for.new_members(self.observed, not_ready)
+        text = progress_messages.awaited_members(self.observed, not_ready)
         return self._wait_or_time_out(text, why, not_ready)
 
     def _run_script_after(self) -> ScalingResult:
@@ -235,7 +236,7 @@ class _Execution:
             requested_at = format_time(self.now)
         status = replace(
             status,
-            waiting_for=waiting_for.resizes(
+            waiting_for=progress_messages.awaited_resizes(
                 sorted([*(pod.name for pod in resizes.pending), *requested])
             ),
             resized_pods=drain.limited([*status.resized_pods, *requested]),
@@ -254,7 +255,7 @@ class _Execution:
         """Advance every migration by one phase if it can."""
         status, due = migration.advance(self.observed, self.plan, self.now)
         phase: PlanPhase = "Draining" if status.draining_pods else "Executing"
-        text = waiting_for.migrations(self.observed, self.plan, status)
+        text = progress_messages.awaited_replacements(self.observed, self.plan, status)
         return self._write(replace(status, phase=phase, waiting_for=text), requeue_after=due)
 
     def _replace_next(self, resizes: resize.ResizeProgress) -> ScalingResult:

@@ -22,7 +22,7 @@ from elasticjob_operator.core.model.actions import shortest_wait
 from elasticjob_operator.core.model.observed import Observed
 from elasticjob_operator.core.model.plan import Indices
 from elasticjob_operator.core.model.pod import Pod
-from elasticjob_operator.core.scaling import drain, node_conditions, progress_messages, resize
+from elasticjob_operator.core.scaling import disruption, drain, progress_messages, resize
 from elasticjob_operator.core.scaling.plan_membership import PlanMembership
 
 _SUCCEEDED = "the member has finished its work"
@@ -82,7 +82,7 @@ def avoided_nodes(observed: Observed, plan: ScalePlan) -> dict[MemberKey, Avoide
     }
     if not named:
         return {}
-    required = node_conditions.nodes_to_avoid(observed, plan)
+    required = disruption.nodes_to_avoid(observed, plan)
     starting = [move for move in plan.status.migrations if move.phase == "Starting"]
     nodes = {
         (pod.role, pod.index): (pod.spec.node_name,)

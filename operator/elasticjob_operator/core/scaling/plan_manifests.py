@@ -9,8 +9,8 @@ from elasticjob_api.elasticjob import ElasticJob, ElasticJobStatus
 from elasticjob_api.indices import IndexSet, parse_indices
 from elasticjob_api.limits import MAX_ROLES
 from elasticjob_api.meta import Json
+from elasticjob_api.scale_requests import ScaleIn, ScaleOut
 from elasticjob_api.scaleplan import PodToCreate, PodToRemove, RolePlan, ScalePlanSpec
-from elasticjob_api.scalers import ScaleIn, ScaleOut
 from msgspec import to_builtins
 
 from elasticjob_operator.core.members.effective_spec import present_roles
@@ -39,7 +39,7 @@ def role_plan_name(job: ElasticJob, role: str) -> str:
     return f"{spec_plan_name(job)}-{role}"
 
 
-def plan_for_scaler(observed: Observed, scaler: ScaleIn | ScaleOut) -> Json:
+def plan_for_request(observed: Observed, request: ScaleIn | ScaleOut) -> Json:
     """Return the manifest of the plan for a ScaleIn or ScaleOut, for the present members.
 
     Raises:
@@ -47,32 +47,32 @@ def plan_for_scaler(observed: Observed, scaler: ScaleIn | ScaleOut) -> Json:
         ScaleOut.
     """
     job = observed.job
-    check_role(job, scaler)
-    scripts.check(job, scaler.spec)
-    if isinstance(scaler, ScaleOut):
+    check_role(job, request)
+    scripts.check(job, request.spec)
+    if isinstance(request, ScaleOut):
         spec = ScalePlanSpec(
             job_name=job.metadata.name,
             source="ScaleOut",
-            reason=f"ScaleOut {scaler.metadata.name}",
-            create_pods=[PodToCreate(role=scaler.spec.role)] * _count_to_add(job, scaler),
-            timeout_seconds=scaler.spec.timeout_seconds,
-            script=scaler.spec.script,
-            env=scaler.spec.env,
+            reason=f"ScaleOut {request.metadata.name}",
+            create_pods=[PodToCreate(role=request.spec.role)] * _count_to_add(job, request),
+            timeout_seconds=request.spec.timeout_seconds,
+            script=request.spec.script,
+            env=request.spec.env,
         )
     else:
         spec = ScalePlanSpec(
             job_name=job.metadata.name,
             source="ScaleIn",
-            reason=f"ScaleIn {scaler.metadata.name}",
+            reason=f"ScaleIn {request.metadata.name}",
             remove_pods=[
-                PodToRemove(role=scaler.spec.role, index=index)
-                for index in sorted(_indices_to_remove(observed, scaler))
+                PodToRemove(role=request.spec.role, index=index)
+                for index in sorted(_indices_to_remove(observed, request))
             ],
-            timeout_seconds=scaler.spec.timeout_seconds,
-            script=scaler.spec.script,
-            env=scaler.spec.env,
+            timeout_seconds=request.spec.timeout_seconds,
+            script=request.spec.script,
+            env=request.spec.env,
         )
-    return manifest(job, request_plan_name(scaler), spec, owner_reference(scaler))
+    return manifest(job, request_plan_name(request), spec, owner_reference(request))
 
 
 def plan_for_edit(job: ElasticJob, edits: Mapping[str, int], name: str | None = None) -> Json:
@@ -116,22 +116,22 @@ def edited_replicas(job: ElasticJob, status: ElasticJobStatus) -> dict[str, int]
     }
 
 
-def check_role(job: ElasticJob, scaler: ScaleIn | ScaleOut) -> None:
+def check_role(job: ElasticJob, request: ScaleIn | ScaleOut) -> None:
     """Refuse a request for a role that the job does not have.
 
     Raises:
         PlanRefused: the job does not have it.
     """
-    if scaler.spec.role not in (roles := present_roles(job)):
+    if request.spec.role not in (roles := present_roles(job)):
         raise PlanRefused(
-            f"spec.role: {scaler.spec.role!r} is not a role of the job; it has "
+            f"spec.role: {request.spec.role!r} is not a role of the job; it has "
             f"{', '.join(sorted(roles))}"
         )
 
 
-def _count_to_add(job: ElasticJob, scaler: ScaleOut) -> int:
-    count = scaler.spec.count
-    role = scaler.spec.role
+def _count_to_add(job: ElasticJob, request: ScaleOut) -> int:
+    count = request.spec.count
+    role = request.spec.role
     if not 1 <= count <= MAX_MEMBERS_PER_REQUEST:
         raise PlanRefused(f"spec.count: {count} must be from 1 to {MAX_MEMBERS_PER_REQUEST}")
     size = job.status.replica_statuses[role].desired
@@ -140,11 +140,11 @@ def _count_to_add(job: ElasticJob, scaler: ScaleOut) -> int:
     return count
 
 
-def _indices_to_remove(observed: Observed, scaler: ScaleIn) -> IndexSet:
+def _indices_to_remove(observed: Observed, request: ScaleIn) -> IndexSet:
     job = observed.job
-    role = scaler.spec.role
-    count = scaler.spec.count
-    pod_names = scaler.spec.pod_names
+    role = request.spec.role
+    count = request.spec.count
+    pod_names = request.spec.pod_names
     if (count is None) == (not pod_names):
         raise PlanRefused("spec.count, spec.podNames: give either count or podNames")
     indices = parse_indices(job.status.replica_statuses[role].indices)

@@ -22,7 +22,6 @@ from elasticjob_operator.core.scaling import (
     completion_status,
     drain,
     progress_messages,
-    waiting_for,
 )
 
 
@@ -86,7 +85,12 @@ def begin_to_drain(
     return replace(
         status,
         phase="Draining" if draining else "Executing",
-        waiting_for=waiting_for.drains(observed, plan, draining) or new_members(observed, added),
+        waiting_for=(
+            progress_messages.awaited_drains(observed, plan, draining)
+            or progress_messages.awaited_members(
+                observed, progress_messages.not_ready(observed, added)
+            )
+        ),
         draining_pods=draining,
         removed_pods=drain.limited({pod.name for pod in removed}.difference(draining)),
         execution_time=None if draining else format_time(now),
@@ -115,11 +119,6 @@ def end(
     bad = phase in ("Failed", "PartiallySucceeded")
     event = EmitEvent(f"Scaling{phase}", note, action="Scale", warning=bad, plan=plan.metadata)
     return [*patches.plan_status(plan, status), event]
-
-
-def new_members(observed: Observed, added: Indices) -> str:
-    """Return the message for new members that are not ready; empty if all are ready."""
-    return waiting_for.new_members(observed, progress_messages.not_ready(observed, added))
 
 
 def formatted(members: Indices) -> dict[str, str]:

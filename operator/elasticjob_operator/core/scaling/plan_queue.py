@@ -14,8 +14,8 @@ from collections.abc import Callable, Sequence
 
 from elasticjob_api.elasticjob import ElasticJobStatus
 from elasticjob_api.indices import IndexSet, parse_indices
+from elasticjob_api.scale_requests import ScaleIn, ScaleOut
 from elasticjob_api.scaleplan import FINISHED, PlanPhase, ScalePlan
-from elasticjob_api.scalers import ScaleIn, ScaleOut
 from msgspec.structs import replace
 
 from elasticjob_operator.core.members import terminations
@@ -32,7 +32,6 @@ from elasticjob_operator.core.scaling import (
     deleted_plan,
     disruption,
     execution,
-    node_conditions,
     plan_manifests,
     plan_phases,
     request_status,
@@ -69,8 +68,8 @@ def advance_scaling(
         result = members_at_rest(status)
     else:
         result = _start_next(observed, without_plan(status), waiting, now, why_waits)
-    expired, expiry_due = request_status.delete_expired(request_status.all_scalers(observed), now)
-    replacements, condition_due = node_conditions.plans_for_node_conditions(observed, now)
+    expired, expiry_due = request_status.delete_expired(request_status.all_requests(observed), now)
+    replacements, condition_due = disruption.plans_for_node_conditions(observed, now)
     actions = (
         # A ScaleIn or ScaleOut names its plan before the plan begins, so that deleting the plan
         # from then on cancels it.
@@ -96,7 +95,7 @@ def end_plans_and_requests(observed: Observed, reason: str, now: float) -> list[
     """
     adoptions = [
         adoption
-        for item in (*observed.plans, *request_status.all_scalers(observed))
+        for item in (*observed.plans, *request_status.all_requests(observed))
         if item.metadata.deletion_timestamp is None
         for adoption in patches.adoption(observed.job, item)
     ]
@@ -108,10 +107,10 @@ def end_plans_and_requests(observed: Observed, reason: str, now: float) -> list[
         if item.metadata.deletion_timestamp is None and item.status.phase not in FINISHED:
             phase: PlanPhase = "Cancelled" if item.status.start_time else "Failed"
             actions += plan_phases.end(item, phase, reason, now, pods=observed.pods)
-    for scaler in request_status.unfinished_scalers(observed):
-        if request_status.plan_of(observed, scaler) is None:
-            actions += request_status.finish(scaler, "ScaleFailed", reason, now)
-    expired, _ = request_status.delete_expired(request_status.all_scalers(observed), now)
+    for request in request_status.unfinished_requests(observed):
+        if request_status.plan_of(observed, request) is None:
+            actions += request_status.finish(request, "ScaleFailed", reason, now)
+    expired, _ = request_status.delete_expired(request_status.all_requests(observed), now)
     return [
         *actions,
         *request_status.copy_plan_status(observed, now),
@@ -208,7 +207,7 @@ def _start_next(
         # request that has begun must not outlive the job, for another one of its name.
         return _with_actions(result, prepare)
     if not isinstance(head, ScalePlan):
-        return _with_actions(result, _plan_for_scaler(observed, head, now))
+        return _with_actions(result, _plan_for_request(observed, head, now))
     if request_status.is_unrecorded(observed, head):
         # The request names its plan first. Otherwise, if a user deleted the plan now, the request
         # would get another one.
@@ -216,11 +215,11 @@ def _start_next(
     return _begin_plan(observed, result, head, waiting, now, why_waits)
 
 
-def _plan_for_scaler(observed: Observed, scaler: ScaleIn | ScaleOut, now: float) -> list[Action]:
+def _plan_for_request(observed: Observed, request: ScaleIn | ScaleOut, now: float) -> list[Action]:
     try:
-        return [CreatePlan(plan_manifests.plan_for_scaler(observed, scaler))]
+        return [CreatePlan(plan_manifests.plan_for_request(observed, request))]
     except PlanRefused as refusal:
-        return [*request_status.finish(scaler, "ScaleFailed", str(refusal), now)]
+        return [*request_status.finish(request, "ScaleFailed", str(refusal), now)]
 
 
 def _begin_plan(
@@ -351,9 +350,9 @@ def _waiting(observed: Observed) -> list[QueueItem]:
         item for item in observed.plans if item.status.phase in (None, "Pending")
     ]
     waiting += [
-        scaler
-        for scaler in request_status.unfinished_scalers(observed)
-        if scaler.status.plan is None and request_status.plan_of(observed, scaler) is None
+        request
+        for request in request_status.unfinished_requests(observed)
+        if request.status.plan is None and request_status.plan_of(observed, request) is None
     ]
     waiting = [item for item in waiting if item.metadata.deletion_timestamp is None]
     return sorted(waiting, key=lambda item: _position(observed, item))
@@ -416,8 +415,8 @@ def _mark_pending(waiting: Sequence[QueueItem], message: str, active: ScalePlan)
             plan_status = replace(item.status, phase="Pending", message=message)
             actions += patches.plan_status(item, plan_status)
         else:
-            scaler_status = replace(item.status, phase="Pending", message=message)
-            actions += patches.scaler_status(item, scaler_status)
+            changed_status = replace(item.status, phase="Pending", message=message)
+            actions += patches.request_status(item, changed_status)
     return actions
 
 
@@ -428,7 +427,7 @@ def _delete_old_plans(observed: Observed) -> list[Action]:
     plans whose pods exist, and the current plan of the job's status, which would otherwise look as
     if a user had deleted it.
     """
-    unfinished = {scaler.metadata.uid for scaler in request_status.unfinished_scalers(observed)}
+    unfinished = {request.metadata.uid for request in request_status.unfinished_requests(observed)}
     job = observed.job
     of_spec = {plan_manifests.role_plan_name(job, role) for role in job.spec.replica_specs}
     of_spec.add(plan_manifests.spec_plan_name(job))

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from elasticjob_api.elasticjob import ElasticJob
 from elasticjob_api.job_sizes import launcher_of
+from elasticjob_api.scale_requests import ScaleInSpec, ScaleOutSpec
 from elasticjob_api.scaleplan import ScalePlan, ScalePlanSpec, ScalePlanStatus
-from elasticjob_api.scalers import ScaleInSpec, ScaleOutSpec
 from elasticjob_api.scripts import ScriptRun
 from elasticjob_api.times import format_time, parse_time
 from msgspec.structs import replace

@@ -1,0 +1,89 @@
+"""The gRPC status of each kind of refusal, the same for all services, which raise it.
+
+Without `refusing`, grpc takes a refusal, and bytes that cannot be decoded, for errors of the
+server: it answers UNKNOWN and logs a traceback each time.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Awaitable, Callable
+from contextlib import aclosing
+from typing import Any
+
+import grpc
+from elasticjob_api.refusals import (
+    BadRequest,
+    DeclaredDifferently,
+    LimitReached,
+    NotCurrent,
+    NotReadyYet,
+    UnknownName,
+)
+from google.protobuf.message import DecodeError
+
+from elasticjob_master.persistence.state_writer import NotStored
+
+Behaviour = Callable[[Any, Any], Awaitable[Any]]
+
+_CODES: dict[type[Exception], grpc.StatusCode] = {
+    BadRequest: grpc.StatusCode.INVALID_ARGUMENT,
+    LimitReached: grpc.StatusCode.RESOURCE_EXHAUSTED,
+    NotCurrent: grpc.StatusCode.FAILED_PRECONDITION,
+    UnknownName: grpc.StatusCode.NOT_FOUND,
+    DeclaredDifferently: grpc.StatusCode.ALREADY_EXISTS,
+    TimeoutError: grpc.StatusCode.DEADLINE_EXCEEDED,
+    # Agents repeat calls that are UNAVAILABLE, as they do while no master runs.
+    NotReadyYet: grpc.StatusCode.UNAVAILABLE,
+    NotStored: grpc.StatusCode.UNAVAILABLE,
+}
+REFUSALS = tuple(_CODES)
+
+
+def refusing(handler: Any, method: str) -> Any:
+    """Return a handler like this one that answers refusals and undecodable bytes."""
+    read = handler.request_deserializer
+    write = handler.response_serializer
+    if handler.unary_unary is not None:
+        behave = _refusing(handler.unary_unary, method, read)
+        return grpc.unary_unary_rpc_method_handler(behave, response_serializer=write)
+    if handler.unary_stream is not None:
+        behave = _refusing(_writing_answers(handler.unary_stream), method, read)
+        return grpc.unary_stream_rpc_method_handler(behave, response_serializer=write)
+    behave = _refusing(_writing_answers(handler.stream_stream), method)
+    return grpc.stream_stream_rpc_method_handler(behave, read, write)
+
+
+def _refusing(
+    behave: Behaviour, method: str, read: Callable[[bytes], Any] | None = None
+) -> Behaviour:
+    """Return a behaviour that decodes a single request itself, so that it can refuse it."""
+
+    async def answer(request: Any, context: Any) -> Any:
+        try:
+            return await behave(request if read is None else read(request), context)
+        except DecodeError:
+            code = grpc.StatusCode.INVALID_ARGUMENT
+            problem = f"these bytes are not a request of {method}"
+        except NotImplementedError:  # from the generated code of a method without an implementation
+            code = grpc.StatusCode.UNIMPLEMENTED
+            problem = f"{method} is not served here"
+        except REFUSALS as error:
+            code = _CODES[type(error)]
+            problem = str(error)
+        return await context.abort(code, problem)
+
+    return answer
+
+
+def _writing_answers(behave: Callable[[Any, Any], Any]) -> Behaviour:
+    """Return a behaviour that writes what a method yields; others write by themselves."""
+    if not inspect.isasyncgenfunction(behave):
+        return behave
+
+    async def write(request: Any, context: Any) -> None:
+        async with aclosing(behave(request, context)) as answers:
+            async for each in answers:
+                await context.write(each)
+
+    return write

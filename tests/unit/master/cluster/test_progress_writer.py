@@ -1,0 +1,68 @@
+"""Checks when the master writes the progress, and what it does before and after a write."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+from elasticjob_api.step_report import StepReport
+from elasticjob_kube.errors import TryLater
+from elasticjob_master.cluster.progress_writer import ProgressWriter
+from elasticjob_master.controller import Controller
+from elasticjob_master.core.rendezvous.commands import Command, Exit, Start
+from elasticjob_master.core.rendezvous.events import MemberConnected, ProcessExited, ProcessStarted
+from elasticjob_master.core.rendezvous.members import Identity
+from elasticjob_master.core.rendezvous.rules import RoleSize
+from elasticjob_master.job_facts import JobFacts
+
+from tests.support.master.config import master_config
+from tests.support.wait import until
+
+UID = "uid-0"
+CONFIG = master_config("job", "job-uid")
+
+
+class Server:
+    """Records the steps of the writes, each with the commands that were sent before it."""
+
+    def __init__(self, sent: list[Command], *, fails: bool) -> None:
+        self.sent = sent
+        self.fails = fails
+        self.writes: list[tuple[int, list[Command]]] = []
+
+    async def apply(
+        self, _kind: object, _namespace: str, _name: str, body: dict[str, Any], **_: str
+    ) -> None:
+        await asyncio.sleep(0)
+        self.writes.append((body["status"]["progress"]["step"], list(self.sent)))
+        if self.fails:
+            raise TryLater(503, "", "not now")
+
+
+@pytest.mark.guarantee("last-step-is-shown")
+@pytest.mark.parametrize("fails", [False, True])
+async def test_an_agent_ends_after_its_last_step_is_written(*, fails: bool) -> None:
+    facts = JobFacts(sizes={"worker": RoleSize(1, 1)})
+    controller = Controller(framework="custom", facts=facts, holds_exits=True)
+    sent: list[Command] = []
+    server = Server(sent, fails=fails)
+    writer = ProgressWriter(server, CONFIG, controller)  # type: ignore[arg-type]
+    identity = Identity("job-worker-0", UID, "worker", 0, address="10.0.0.1")
+    controller.register(identity)
+    member = controller.connect(MemberConnected(UID), sent.append)
+    assert member is not None
+    await until("a start", lambda: sent, lambda sent: any(isinstance(c, Start) for c in sent))
+    writing = asyncio.create_task(writer.run())
+    controller.handle(ProcessStarted(UID, 1))
+    controller.step(member, StepReport(1, 7, 300))
+    await until("the first write", lambda: server.writes)
+
+    controller.step(member, StepReport(1, 300, 300))
+    controller.exited(member, ProcessExited(UID, 1, 0))
+
+    await until("an exit", lambda: sent, lambda sent: Exit(UID) in sent)
+    step, sent_before = server.writes[-1]
+    assert step == 300
+    assert Exit(UID) not in sent_before
+    writing.cancel()

@@ -1,0 +1,31 @@
+"""Checks which ScalePlans the master lists when it has too many."""
+
+from __future__ import annotations
+
+from elasticjob_api.meta import ObjectMeta
+from elasticjob_api.scaleplan import PlanPhase, ScalePlan, ScalePlanSpec, ScalePlanStatus
+from elasticjob_master.core.scale_plans import MOST_PLANS, latest_plans
+from elasticjob_master.server import protobuf
+
+
+def plan(number: int, phase: PlanPhase | None) -> ScalePlan:
+    made = f"2030-01-01T{number // 60:02}:{number % 60:02}:00Z"
+    return ScalePlan(
+        metadata=ObjectMeta(name=f"p{number}", creation_timestamp=made),
+        spec=ScalePlanSpec(job_name="job", source="Auto", reason="why"),
+        status=ScalePlanStatus(phase=phase, completion_time=made if phase == "Failed" else None),
+    )
+
+
+def test_the_oldest_finished_plans_are_dropped_first() -> None:
+    known = [
+        plan(0, None),
+        plan(1, "Draining"),
+        *(plan(number, "Failed") for number in range(2, MOST_PLANS + 10)),
+    ]
+    listed = [protobuf.plan(each) for each in latest_plans(reversed(known))]
+    latest = range(12, MOST_PLANS + 10)
+    assert [each.name for each in listed] == ["p0", "p1", *(f"p{number}" for number in latest)]
+    assert [each.phase for each in listed[:3]] == ["Pending", "Draining", "Failed"]
+    assert listed[1].completed == 0
+    assert listed[2].completed == listed[2].created == 1893456000 + 12 * 60
