@@ -4,8 +4,10 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
+# Tests start hundreds of interpreters; without stored bytecode each spends more CPU on compiling than on its work.
+unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: docs demo test unit integration e2e thorough simulate fuzz chaos mutations newest nightly bench lint generate check-generated lock clean \
+.PHONY: docs demo test monitoring unit integration e2e thorough simulate fuzz chaos mutations newest nightly bench lint generate check-generated lock clean \
 	install uninstall deploy undeploy release
 
 demo: $(READY)
@@ -32,10 +34,9 @@ else
 endif
 
 # What `make test` leaves out: slow tests, and random histories and inputs in their full number. Not the jobs of real
-# frameworks, which are run one at a time (make e2e FRAMEWORK=...): they use fixed ports.
+# frameworks, which are run one at a time (make e2e FRAMEWORK=...): they use fixed ports. SHARE=0/4: a quarter of the files.
 thorough: $(READY)
-	$(BIN)/python -m pytest $(PARALLEL) tests/unit tests/fuzz --only-thorough
-	$(BIN)/python -m pytest $(PARALLEL) tests/integration tests/e2e --thorough -m thorough \
+	$(BIN)/python -m pytest $(PARALLEL) $(if $(SHARE),--share=$(SHARE)) tests --only-thorough \
 		--ignore-glob="tests/e2e/test_framework_*"
 
 # Random histories of a job under every fault; meant to run nightly.
@@ -62,11 +63,16 @@ mutations: $(READY)
 newest:
 	$(MAKE) test VENV=.venv-newest PYTHON=$$(tools/find_python newest)
 
-# What CI has no time for: the newest Python, every kind of random test in a large number, mutations, and every framework;
-# some hours.
+# promtool, and a real Prometheus, whose building takes ten minutes, once for a machine.
+monitoring: $(READY)
+	ELASTICJOB_TEST_PROMETHEUS=1 $(BIN)/python -m pytest tests/integration/test_monitoring.py --thorough
+
+# What CI has no time for: the newest Python, all slow tests, every kind of random test in a large number, mutations, every
+# framework, and a real cluster; some hours.
 SEED_OF_TODAY = $(shell date +%Y%j)
 nightly: $(READY)
 	$(MAKE) newest
+	$(MAKE) thorough
 	$(MAKE) simulate
 	$(MAKE) fuzz SEED=$(SEED_OF_TODAY)
 	$(MAKE) mutations
@@ -76,9 +82,10 @@ nightly: $(READY)
 	$(BIN)/python -m pytest tests/unit/kube/test_kubeconfig.py tests/integration/test_client_beside_kubeflow.py --thorough -rs
 	tools/trackers_env > /dev/null || [ $$? = 77 ]
 	$(BIN)/python -m pytest tests/integration/test_agent_trackers.py -rs
-	ELASTICJOB_TEST_PROMETHEUS=1 $(BIN)/python -m pytest tests/integration/test_monitoring.py --thorough
+	$(MAKE) monitoring
 	tools/launchers_env > /dev/null || [ $$? = 77 ]
 	for framework in horovod pytorch torchrun tensorflow mxnet jax; do $(MAKE) e2e FRAMEWORK=$$framework || exit; done
+	.ci/on_the_rig
 	$(BIN)/python -m pytest tests/integration/test_agent_launchers.py tests/integration/test_agent_callbacks.py --thorough -rs
 
 # FIGURE=name measures one figure only; bench/__main__.py lists them.

@@ -38,8 +38,8 @@ class Agent:
     """One simulated agent.
 
     Attributes:
-        stream: of its `Connect` call.
-        started_at: when the last Start had arrived; of `time.perf_counter`.
+        stream: the number of its `Connect` call.
+        started_at: when the last Start arrived, by `time.perf_counter`.
         stream_ended: whether the server has ended the call.
     """
 

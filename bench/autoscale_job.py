@@ -58,7 +58,7 @@ class Outcome:
             was tried and is no larger than the best one.
         first_hour: samples trained in it, relative to those of an oracle, which has the best size
             from the start.
-        whole: the same for all of the time.
+        whole: samples trained in all of the time, relative to those of an oracle.
         most_cores: the most that a server had.
         most_servers: the most that there were.
         member_hours: how many members there were, over the time.

@@ -23,7 +23,7 @@ class Servers:
 
     Attributes:
         per_core: samples/s that one core serves; without a bound the servers only look busy.
-        cores: of each at the beginning.
+        cores: the cores of each server at the beginning.
         room: cores that each may get.
         most: how many the job may have.
         spinning: they use all of their CPU even when idle.
@@ -52,7 +52,7 @@ class World:
         curve: samples per second by size, without what changes with time.
         minimum, maximum: the sizes that the job allows.
         factor: what the throughput of every size is multiplied with, by seconds since the start.
-        slow_start: the same, by seconds since the latest rescale.
+        slow_start: another such factor, by seconds since the latest rescale.
         noise: standard deviation of the mean rate of 300 s, relative to it.
         later: another curve, from `later_at` seconds on.
         pods: how many members the cluster can run.

@@ -31,8 +31,8 @@ class Costs:
         join: the pause when a replacement joins.
         save: the pause for a save of the state; the best interval follows from it.
         load: the time that loading the state adds to the pause after a kill.
-        load_of_joiner: the same when a replacement joins and the others wait for it.
-        missing: from a kill until the replacement can join; the others train.
+        load_of_joiner: the time that loading adds when a replacement joins; the others wait for it.
+        missing: the time from a kill until the replacement can join; the others train.
     """
 
     kill: float
@@ -71,9 +71,9 @@ def goodput(costs: Costs, mtbf: float, seed: int, *, seconds: float = _SIMULATED
     """Return the goodput of a simulated job.
 
     Args:
-        costs: of its way to resume.
+        costs: what its way to resume costs.
         mtbf: the mean time between two failures of one node, in seconds.
-        seed: of the failures.
+        seed: decides when nodes fail.
         seconds: the simulated time.
     """
     draw = random.Random(seed).expovariate  # noqa: S311 - a simulation

@@ -18,7 +18,7 @@ import uvloop
 from elasticjob_api.step_report import report_of
 from elasticjob_api.v1 import agent_pb2 as pb
 from elasticjob_master.controller import Controller
-from elasticjob_master.core.rendezvous.events import MemberConnected
+from elasticjob_master.core.rendezvous.member_events import MemberConnected
 from elasticjob_master.core.rendezvous.members import Identity, Member
 
 from bench import servers

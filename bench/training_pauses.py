@@ -82,8 +82,8 @@ class World:
         size: the number of its processes.
         first: when each of its processes first recorded an event, by event.
         last_step: when its last step ended.
-        pids: of its processes by rank.
-        steps: of the process that has recorded the fewest.
+        pids: the process IDs by rank.
+        steps: the steps of the process that has recorded the fewest.
     """
 
     size: int

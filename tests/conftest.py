@@ -48,6 +48,12 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         help="of these tests only those that --thorough adds or extends",
     )
     parser.addoption(
+        "--share",
+        default="0/1",
+        metavar="K/N",
+        help="only every N-th file of those with tests to run, from number K (0 to N - 1) on",
+    )
+    parser.addoption(
         "--kubeconfig",
         default=None,
         help="run the end-to-end tests on this cluster, not on an embedded one",
@@ -71,15 +77,24 @@ def pytest_collection_finish() -> None:
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Deselect the tests that the options leave out."""
-    left_out: list[pytest.Item] = []
+    kept = items
     if config.getoption("only_thorough"):
-        left_out = [item for item in items if not _is_extended(item)]
+        kept = [item for item in items if _is_extended(item)]
     elif not config.getoption("thorough"):
-        left_out = [item for item in items if item.get_closest_marker("thorough")]
-    if left_out:
-        kept = set(items) - set(left_out)
-        items[:] = [item for item in items if item in kept]
-        config.hook.pytest_deselected(items=left_out)
+        kept = [item for item in items if not item.get_closest_marker("thorough")]
+    kept = _share(kept, config)
+    if len(kept) < len(items):
+        left_out = set(items) - set(kept)
+        config.hook.pytest_deselected(items=list(left_out))
+        items[:] = kept
+
+
+def _share(items: list[pytest.Item], config: pytest.Config) -> list[pytest.Item]:
+    """Return the tests in the files of the share that `--share` names."""
+    number, _, count = config.getoption("share").partition("/")
+    files = sorted({item.path for item in items})
+    chosen = set(files[int(number) :: int(count)])
+    return [item for item in items if item.path in chosen]
 
 
 def _is_extended(item: pytest.Item) -> bool:

@@ -9,22 +9,9 @@ import re
 from collections.abc import Iterator
 from itertools import groupby
 
-from elasticjob_cli.convert.converters import TABLES
-from elasticjob_cli.convert.tables import dlrover, framework_controller, torchrun
-from elasticjob_cli.convert.tables.rows import Fate, Row, Table
+from elasticjob_cli.convert.tables.rows import TABLES, Fate, Row, Table
 
 _PART = re.compile(r"(<!-- fields of (.+?) -->\n).*?(<!-- end -->)", re.DOTALL)
-
-
-def tables() -> dict[str, Table]:
-    """Return the tables by the titles in the pages."""
-    of_kinds = {f"{kind} {version}": table for (version, kind), table in TABLES.items()}
-    return of_kinds | {
-        "dlrover-run": dlrover.DLROVER_RUN,
-        "DLRover's master": dlrover.MASTER,
-        "torchrun": torchrun.TORCHRUN,
-        "FrameworkController's variables": framework_controller.VARIABLES,
-    }
 
 
 def with_tables(page: str) -> str:
@@ -36,7 +23,7 @@ def _table(title: str) -> str:
     kind, _, version = title.partition(" ")
     head = kind if "/" in version else title
     lines = [f"| {head} | Ours | What differs |", "|---|---|---|"]
-    lines += _rows(tables()[title])
+    lines += _rows(TABLES[title])
     return "".join(f"{line}\n" for line in lines)
 
 

@@ -29,8 +29,8 @@ class Source:
     Attributes:
         form: crd, go (the type `FrameworkSpec`), options (of an argparse parser), or a pattern
             whose first group is a name.
-        title: of the list, unless it is a CRD's.
-        revision: of the file; a peer may keep its older version on a branch.
+        title: the title of the list; a CRD has its own.
+        revision: the commit or branch to read; a peer may keep its older version on a branch.
     """
 
     path: str

@@ -36,8 +36,8 @@ def commands(
 
     Args:
         builder: docker, podman or buildah; VERSION, REVISION and SOURCE_DATE_EPOCH are set for it.
-        platforms: for which it builds.
-        tags: of the images, with {} in place of the name.
+        platforms: the platforms that it builds.
+        tags: the images' tags, with {} in place of the name.
         source: the folder with the files of the release.
         archives: a folder for archives in OCI's format; without it, the tags are pushed.
     """

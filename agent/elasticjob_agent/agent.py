@@ -16,17 +16,16 @@ from elasticjob_api.v1 import agent_pb2 as pb
 from elasticjob_agent import (
     agent_messages,
     broken_node,
-    ending,
     events,
     host_files,
-    launching,
     termination,
 )
+from elasticjob_agent.broken_node import KernelLog
 from elasticjob_agent.config import Config
 from elasticjob_agent.events import Action, Event, Launch
 from elasticjob_agent.horovod.horovod_rendezvous import HorovodRendezvous
-from elasticjob_agent.kernel_log import KernelLog
 from elasticjob_agent.lifecycle import State, decide
+from elasticjob_agent.log import say
 from elasticjob_agent.master_connection import MasterConnection, open_channel
 from elasticjob_agent.node_check import NodeCheck
 from elasticjob_agent.process import ProcessSupervisor, TrainingProcesses
@@ -197,11 +196,11 @@ class Agent:
         """Carry out a command; one that it cannot read is left to the master's time-out."""
         problem = agent_messages.unpack_world(command)
         if problem is not None:
-            sys.stderr.write(f"elasticjob-agent: a command is ignored: {problem}\n")
+            say(f"a command is ignored: {problem}")
             return
         match command.WhichOneof("command"):
             case "start":
-                launch = launching.launch(
+                launch = agent_messages.launch(
                     command.start,
                     self._config,
                     self._command,
@@ -253,9 +252,7 @@ class Agent:
         if self._supervisor.standby is not None and (self._state.draining or self._state.exiting):
             self._supervisor.standby.close()
         if self._state.restarts_left < restarts_left:
-            sys.stderr.write(
-                f"elasticjob-agent: the training process has failed{_how(event)} and is restarted\n"
-            )
+            say(f"the training process has failed{_how(event)} and is restarted")
             if isinstance(event, events.ProcessEnded):
                 restarts = self._config.process_restart_limit - self._state.restarts_left
                 self._connection.send(agent_messages.restarted(event, restarts))
@@ -274,7 +271,15 @@ class Agent:
                 if self._end_task is not None:
                     self._end_task.cancel()
                 if self._processes is not None:
-                    self._end_task = self._spawn(self._end_processes(self._processes, action))
+                    ending = self._processes.end(
+                        action,
+                        socket=self._training_socket,
+                        leaves_by_itself=lambda: (
+                            bool(self._horovod.joined_round) or programs.is_worker(self._command)
+                        ),
+                        sigterm_delay_seconds=self._config.sigterm_delay_seconds,
+                    )
+                    self._end_task = self._spawn(ending)
             case events.ReportLeaving():
                 self._connection.send(pb.AgentMessage(leaving=pb.Leaving()))
             case events.AwaitVerdict():
@@ -355,17 +360,6 @@ class Agent:
                 failed_at=failed_at,
                 node_problem=problem,
             )
-        )
-
-    async def _end_processes(self, processes: TrainingProcesses, action: events.EndProcess) -> None:
-        await ending.end(
-            processes,
-            action,
-            socket=self._training_socket,
-            leaves_by_itself=lambda: (
-                bool(self._horovod.joined_round) or programs.is_worker(self._command)
-            ),
-            sigterm_delay_seconds=self._config.sigterm_delay_seconds,
         )
 
     async def _await_verdict(self) -> None:

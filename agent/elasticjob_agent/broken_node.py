@@ -1,4 +1,4 @@
-"""Recognizes messages that say that a GPU or the network card of this node is broken. Pure.
+"""Recognizes messages that say that a GPU or the network card of this node is broken.
 
 Only messages after which another node is needed count. Not those that an application causes (Xid
 13, 31, 43 and 45), nor those after which NVIDIA lets the program run again (63 and 94). NCCL's
@@ -8,8 +8,10 @@ another member.
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Iterable
+from pathlib import Path
 
 XIDS = {
     48: "uncorrectable ECC error",
@@ -71,3 +73,57 @@ def in_kernel_log(lines: Iterable[str], gpus: Iterable[str]) -> str:
 
 def _bounded(lines: Iterable[str]) -> list[str]:
     return [line[:_LONGEST_LINE] for line in [*lines][-MOST_LINES:]]
+
+
+_LOG = Path("/dev/kmsg")
+_GPUS = Path("/proc/driver/nvidia/gpus")
+"""Has a folder for each GPU of the container, named by its PCI address."""
+_RECORD_BYTES = 8192
+
+
+class KernelLog:
+    """The messages of the kernel since this object was made, where the container may read them.
+
+    Usually it may not: it sees /dev/kmsg only if its pod mounts it and has the capability SYSLOG.
+    """
+
+    def __init__(self, log: Path = _LOG, gpus: Path = _GPUS) -> None:
+        """Remember the end of the log."""
+        self._gpus = gpus
+        self._file: int | None = None
+        try:
+            self._file = os.open(log, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+            os.lseek(self._file, 0, os.SEEK_END)
+        except OSError:
+            self.close()
+
+    def problem(self) -> str:
+        """Return what new messages say about this container's GPUs, or an empty text.
+
+        Only the first `MOST_LINES` messages are read.
+        """
+        try:
+            gpus = [folder.name for folder in self._gpus.iterdir()]
+        except OSError:
+            return ""
+        return in_kernel_log(self._new_lines(), gpus)
+
+    def close(self) -> None:
+        """Close the log."""
+        if self._file is not None:
+            os.close(self._file)
+            self._file = None
+
+    def _new_lines(self) -> list[str]:
+        lines: list[str] = []
+        while self._file is not None and len(lines) < MOST_LINES:
+            try:
+                record = os.read(self._file, _RECORD_BYTES)
+            except BrokenPipeError:
+                continue  # the kernel has overwritten the next messages: read those that exist
+            except OSError:
+                break
+            if not record:
+                break
+            lines += record.decode(errors="replace").splitlines()
+        return lines

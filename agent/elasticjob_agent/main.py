@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import ctypes
 import os
 import shutil
 import sys
@@ -12,8 +13,35 @@ from pathlib import Path
 from elasticjob_api import names
 from elasticjob_processes.exec_child import die_with_parent, original_environment
 
-from elasticjob_agent import LIBRARY, VERSION, config, termination, token_hiding
+from elasticjob_agent import LIBRARY, VERSION, config, termination
+from elasticjob_agent.log import say
 from elasticjob_agent.remote_shell import programs
+
+_PR_SET_DUMPABLE = 4
+SECRETS = (names.ENV_TOKEN, names.ENV_PEER_IDENTITY)
+"""The variables that the training process does not get."""
+
+
+def hide_secrets() -> None:
+    """Hide the job's token and key from the training process, which may run as the same user.
+
+    /proc shows the environment that a process was started with, also variables that it has removed.
+    So the secrets are overwritten there. This process, which keeps them in its memory, is made not
+    dumpable: only processes with the capability CAP_SYS_PTRACE can read it. execve resets that, so
+    core dumps and debuggers of the training process work.
+    """
+    libc = ctypes.CDLL(None, use_errno=True)
+    libc.getenv.argtypes = [ctypes.c_char_p]
+    libc.getenv.restype = ctypes.c_void_p
+    for name in SECRETS:
+        # Nothing has set the variable since the start, so this points to the kernel's copy.
+        if value := libc.getenv(name.encode()):
+            # Not with zeros: two of them would end the environment for programs that read it.
+            ctypes.memset(value, ord("*"), len(ctypes.string_at(value)))
+            del os.environ[name]
+    if libc.prctl(_PR_SET_DUMPABLE, 0, 0, 0, 0):
+        raise OSError(ctypes.get_errno(), "prctl(PR_SET_DUMPABLE) failed")
+
 
 EX_CONFIG = 78
 
@@ -73,7 +101,7 @@ def _run(command: list[str]) -> int:
         # the guard of an embedded node or a local run finds processes by it; it is hidden next
         die_with_parent()
     # before the user's command runs; from now on /proc/self cannot be read
-    token_hiding.hide_secrets()
+    hide_secrets()
 
     from elasticjob_agent import agent  # only now: gRPC takes a while to load
 
@@ -86,7 +114,7 @@ def _training_environment() -> dict[str, str]:
     Its PYTHONPATH has the packages that the job has installed, and the library.
     """
     environment = original_environment()
-    for name in token_hiding.SECRETS:
+    for name in SECRETS:
         environment.pop(name, None)
     library = Path(sys.prefix, LIBRARY)  # exists only in an installed agent
     packages = environment.get(names.ENV_PYTHON_PACKAGES, "")
@@ -110,7 +138,7 @@ def _cannot_run(program: str) -> tuple[int, str] | None:
 
 
 def _refuse(message: str, code: int) -> int:
-    sys.stderr.write(f"elasticjob-agent: {message}\n")
+    say(message)
     termination.write(os.environ, f"elasticjob-agent: {message}")
     return code
 

@@ -13,17 +13,19 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 
-from elasticjob_api import file_digests, names
+from elasticjob_api import drain_times, file_digests, names
 from elasticjob_api.references import TooLongError
 from elasticjob_processes.exec_child import dying_with_parent
 from elasticjob_processes.killing import kill_descendants
 from elasticjob_processes.reaper import ChildReaper
 
+from elasticjob_agent.events import EndProcess
 from elasticjob_agent.process_environment import render
-from elasticjob_agent.standby.plan import Memory
+from elasticjob_agent.standby.import_list import Memory
 from elasticjob_agent.standby.pool import Shell, StandbyPool
 from elasticjob_agent.start_failure import CannotStart, cannot_start
 from elasticjob_agent.training_process import TrainingProcess
+from elasticjob_agent.training_socket import TrainingSocket
 
 _OUTPUT_SECONDS = 0.5
 
@@ -210,6 +212,38 @@ class TrainingProcesses:
         """Send SIGTERM to the process group of each: a shell would not pass it on."""
         for process in self._processes:
             process.terminate()
+
+    async def end(
+        self,
+        action: EndProcess,
+        *,
+        socket: TrainingSocket,
+        leaves_by_itself: Callable[[], bool],
+        sigterm_delay_seconds: float,
+    ) -> None:
+        """End all by a request, then SIGTERM, then SIGKILL; cancelled when all have exited.
+
+        Args:
+            action: the times.
+            socket: the socket by which they are asked to stop.
+            leaves_by_itself: whether the processes notice that their host leaves, and exit.
+            sigterm_delay_seconds: the time without SIGTERM for processes that do not listen for
+                stops.
+        """
+        if action.kill_after > 0:
+            begun = time.monotonic()
+            socket.request_stop()
+            if not socket.listens_for_stop:
+                # Meanwhile it may leave at its next commit, write a snapshot, or begin to listen.
+                delay = sigterm_delay_seconds
+                if action.by_node and leaves_by_itself():
+                    delay = drain_times.own_end(action.terminate_after)
+                await asyncio.sleep(min(delay, action.terminate_after))
+            if socket.listens_for_stop:
+                await asyncio.sleep(begun + action.terminate_after - time.monotonic())
+            self.terminate()
+            await asyncio.sleep(begun + action.kill_after - time.monotonic())
+        self.kill()
 
     def kill(self) -> None:
         """Kill all descendants of the agent, in any process group or session.

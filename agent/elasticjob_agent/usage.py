@@ -6,16 +6,116 @@ that hangs. Each heartbeat carries the newest measurement.
 
 from __future__ import annotations
 
+import os
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Generic, TypeVar
 
 import psutil
 
-from elasticjob_agent import cgroup, gpu
-from elasticjob_agent.standby.plan import Memory
+from elasticjob_agent import gpu
+from elasticjob_agent.standby.import_list import Memory
+
+_MOUNTS = Path("/sys/fs/cgroup")
+_OWN = Path("/proc/self/cgroup")
+
+
+@dataclass(frozen=True)
+class Container:
+    """The cgroup folders of one container; both are the same in cgroup v2."""
+
+    memory: Path
+    cpu: Path
+    version: int
+
+    def memory_bytes(self) -> int:
+        """Return the working set: the memory in use that the kernel cannot reclaim."""
+        used, idle = ("memory.current", "inactive_file") if self.version == 2 else _V1_MEMORY
+        return max(0, _number(self.memory / used) - _entry(self.memory / "memory.stat", idle))
+
+    def memory_limit(self) -> int | None:
+        """Return the memory that the container may use; None without a limit."""
+        if self.version == 2:
+            text = (self.memory / "memory.max").read_text().strip()
+            return None if text == "max" else int(text)
+        return _number(self.memory / "memory.limit_in_bytes")
+
+    def memory_kills(self) -> int:
+        """Return the number of processes that the kernel has killed for the memory limit."""
+        file = "memory.events" if self.version == 2 else "memory.oom_control"
+        return _entry(self.memory / file, "oom_kill")
+
+    def cpu_seconds(self) -> float:
+        """Return the CPU seconds used since the container started."""
+        if self.version == 2:
+            return _entry(self.cpu / "cpu.stat", "usage_usec") / 1e6
+        return _number(self.cpu / "cpuacct.usage") / 1e9
+
+
+_V1_MEMORY = ("memory.usage_in_bytes", "total_inactive_file")
+
+
+def own_container(
+    mounts: Path = _MOUNTS, membership: Path = _OWN, pid: int | None = None
+) -> Container | None:
+    """Return this container's cgroup; None without one that contains only this process.
+
+    The kubelet and the OOM killer use it, too. Where containers are plain processes (on the
+    embedded cluster's node) or share a cgroup, its files exist, but count other processes. Call it
+    before this process starts others.
+    """
+    for candidate in _candidates(mounts, membership):
+        try:
+            alone = all(
+                _pids(folder) == {pid or os.getpid()}
+                for folder in (candidate.memory, candidate.cpu)
+            )
+            if alone and candidate.memory_bytes() >= 0 and candidate.cpu_seconds() >= 0:
+                return candidate
+        except (OSError, ValueError):
+            continue
+    return None
+
+
+def _candidates(mounts: Path, membership: Path) -> Iterator[Container]:
+    """Yield possible cgroups: at the path in /proc/self/cgroup, and at the root of the mount."""
+    try:
+        lines = [line.split(":", 2) for line in membership.read_text().splitlines()]
+    except OSError:
+        return
+    paths = {name: path.lstrip("/") for _, names, path in lines for name in names.split(",")}
+    for inside in (True, False):
+        if "" in paths:
+            folder = mounts / paths[""] if inside else mounts
+            yield Container(memory=folder, cpu=folder, version=2)
+        if "memory" in paths and "cpuacct" in paths:
+            memory = mounts / "memory"
+            cpu = mounts / "cpuacct"
+            if inside:
+                memory = memory / paths["memory"]
+                cpu = cpu / paths["cpuacct"]
+            yield Container(memory=memory, cpu=cpu, version=1)
+
+
+def _pids(folder: Path) -> set[int]:
+    """Return the processes in a group; those of other containers count as 0."""
+    return {int(line) for line in (folder / "cgroup.procs").read_text().split()}
+
+
+def _number(path: Path) -> int:
+    return int(path.read_text())
+
+
+def _entry(path: Path, name: str) -> int:
+    for line in path.read_text().splitlines():
+        key, _, value = line.partition(" ")
+        if key == name:
+            return int(value)
+    raise ValueError(f"{path} has no {name}")
+
 
 STALE_SECONDS = 30.0
 Reading = TypeVar("Reading")
@@ -32,7 +132,7 @@ class Usage:
 class Meter:
     """Measures the container by its cgroup, or without one this process' descendants."""
 
-    def __init__(self, container: cgroup.Container | None) -> None:
+    def __init__(self, container: Container | None) -> None:
         self._container = container
         self._seconds: dict[tuple[int, float], float] = {}
         self._time: float | None = None
@@ -71,7 +171,7 @@ class Meter:
         return seconds, memory
 
 
-def _usage_of_container(container: cgroup.Container) -> tuple[dict[tuple[int, float], float], int]:
+def _usage_of_container(container: Container) -> tuple[dict[tuple[int, float], float], int]:
     return {(0, 0.0): container.cpu_seconds()}, container.memory_bytes()
 
 
@@ -115,7 +215,7 @@ class UsageMonitor:
 
     def __init__(self) -> None:
         """Find the container's cgroup; call it before this process starts others."""
-        self._container = cgroup.own_container()
+        self._container = own_container()
         meter = Meter(self._container)
         self._meter = Sampler(lambda: meter.read(time.monotonic()), name="usage", unknown=Usage())
         self._gpus = Sampler(gpu.Reader().read, name="gpu-usage", unknown=gpu.GpuUsage())

@@ -21,8 +21,8 @@ if TYPE_CHECKING:
     import typer
 
 COMMANDS = {
-    "init": ("jobs.init:init", "Write a commented job file for a framework."),
-    "run": ("run.command:run", "Train on this machine, without a cluster."),
+    "init": ("jobs.submit:init", "Write a commented job file for a framework."),
+    "run": ("run.launch:run", "Train on this machine, without a cluster."),
     "submit": ("jobs.submit:submit", "Create a job from a job file or a Python script."),
     "list": ("jobs.listing:list_", "List jobs with their phase, workers, step and rate."),
     "describe": (
@@ -38,15 +38,15 @@ COMMANDS = {
     ),
     "query": ("query.command:query", "Query a job's master: world, members, shards, auto-scaling."),
     "stacks": ("query.command:stacks", "Show what the training processes execute, and who waits."),
-    "scale": ("jobs.scale:scale", "Change the number of a job's members."),
+    "scale": ("jobs.changes:scale", "Change the number of a job's members."),
     "suspend": (
-        "jobs.lifecycle:suspend",
+        "jobs.changes:suspend",
         "Suspend a job: its members save, and its pods are deleted.",
     ),
-    "resume": ("jobs.lifecycle:resume", "Resume a suspended job."),
-    "stop": ("jobs.lifecycle:stop", "End a job for good, after its members have saved."),
-    "delete": ("jobs.lifecycle:delete", "Delete jobs and their pods."),
-    "wait": ("jobs.lifecycle:wait", "Wait until a job has reached a phase or a step."),
+    "resume": ("jobs.changes:resume", "Resume a suspended job."),
+    "stop": ("jobs.changes:stop", "End a job for good, after its members have saved."),
+    "delete": ("jobs.changes:delete", "Delete jobs and their pods."),
+    "wait": ("jobs.changes:wait", "Wait until a job has reached a phase or a step."),
     "plans": ("jobs.listing:plans", "List a job's ScalePlans: source, change and outcome."),
     "history": ("query.command:history", "Show a training over time: events, rate, metrics."),
     "events": ("jobs.listing:events", "List the events of a job and its pods."),
@@ -127,6 +127,9 @@ def main() -> None:
     # Bash sets the first variable, other shells the second one.
     words = os.environ.get("COMP_WORDS") or os.environ.get("_TYPER_COMPLETE_ARGS") or ""
     try:
+        if sys.argv[1:] in (["version"], ["--version"]):
+            version()  # the other commands need imports that take much longer
+            return
         command_line((words.split() if completing else sys.argv)[1:2])()
     except KeyboardInterrupt:  # before the command itself handles Ctrl-C: imports take a moment
         raise SystemExit(INTERRUPTED) from None

@@ -22,12 +22,13 @@ from elasticjob_client.job_repr import job_html, job_text
 from elasticjob_client.jobs import read
 from elasticjob_client.logs import LogLine, LogOptions
 from elasticjob_client.members import Choice
-from elasticjob_client.records import Records, history_records, report_record
 from elasticjob_client.related import Event
 from elasticjob_client.scaling import SizeChange, removal, request_size, size_change, wait_for_end
 from elasticjob_client.waiting import wait_for
 
 log = logging.getLogger("elasticjob.client")
+Records = Any
+"""A `pandas.DataFrame`, or a list of dictionaries if pandas is not installed."""
 
 
 class AsyncJob:
@@ -75,7 +76,7 @@ class AsyncJob:
 
         Args:
             until: a phase such as `running`, `ended`, or `step=N`.
-            timeout: seconds to wait at most; None: no bound.
+            timeout: seconds to wait at most; None for no bound.
 
         Raises:
             JobEnded: the job has ended without reaching it.
@@ -100,7 +101,7 @@ class AsyncJob:
             size: the new size, such as 4, or the difference, such as "+2" or "-1".
             role: the role to scale.
             wait: wait until the change is done.
-            timeout: seconds to wait at most; None: no bound.
+            timeout: seconds to wait at most; None for no bound.
 
         Raises:
             NotInTime: the change is not done within `timeout`.
@@ -144,7 +145,7 @@ class AsyncJob:
             ranks: the ranks of the members.
             role: the role of the members; `master` is the job's master.
             every: choose all members.
-            tail: the number of last lines to start with; None: all.
+            tail: the number of last lines to start with; None for all.
 
         Raises:
             ClientError: there is no such member, or a log cannot be read.
@@ -205,7 +206,7 @@ class AsyncJob:
         """Serve the job's dashboard at a port of this machine until the block ends; yields its URL.
 
         Args:
-            port: of 127.0.0.1; 0: a free port.
+            port: a port of 127.0.0.1; 0 for a free one.
 
         Raises:
             MasterUnavailable: the job has no master now, and no answers are stored.
@@ -232,3 +233,47 @@ class AsyncJob:
         """Return the session with the job's own namespace."""
         session = await self._session()
         return Cluster(session.kube, self.namespace)
+
+
+def history_records(history: Any) -> Records:
+    """Return the samples of a master's `History`.
+
+    Each metric is a field. A metric with the name of another field is `metric.NAME`.
+    """
+    records = list(map(_record, history.samples))
+    try:
+        import pandas
+    except ModuleNotFoundError:
+        return records
+    # The frame of a new job, which has no samples, has the same columns.
+    fields = [
+        field.name for field in history.DESCRIPTOR.fields_by_name["samples"].message_type.fields
+    ]
+    return pandas.DataFrame(
+        records, columns=None if records else [name for name in fields if name != "metrics"]
+    )
+
+
+def _record(sample: Any) -> dict[str, Any]:
+    fields = {field.name: getattr(sample, field.name) for field in sample.DESCRIPTOR.fields}
+    metrics = dict(fields.pop("metrics", {}))  # stored by a master of an earlier version
+    return fields | {
+        f"metric.{name}" if name in fields else name: value for name, value in metrics.items()
+    }
+
+
+def report_record(message: Any) -> dict[str, Any]:
+    """Return a master's `Report` as dictionaries, lists and numbers, by the names of its fields."""
+    record: dict[str, Any] = {}
+    for field in message.DESCRIPTOR.fields:
+        value = getattr(message, field.name)
+        is_map = field.message_type is not None and field.message_type.GetOptions().map_entry
+        if is_map:
+            record[field.name] = dict(value)
+        elif field.message_type is None:
+            record[field.name] = value
+        elif field.is_repeated:
+            record[field.name] = [report_record(each) for each in value]
+        else:
+            record[field.name] = report_record(value)
+    return record

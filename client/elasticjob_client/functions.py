@@ -20,10 +20,9 @@ from typing import Any
 import msgspec
 
 from elasticjob_client.errors import ClientError
-from elasticjob_client.local_modules import local_modules
 from elasticjob_client.manifests import Program, script_command
 from elasticjob_client.run_function import EXIT_OTHER_PYTHON
-from elasticjob_client.scripts import beside
+from elasticjob_client.scripts import beside, local_modules
 
 MAIN = "main.py"
 """The program that runs the function."""

@@ -29,7 +29,7 @@ from elasticjob_api.meta import Json
 from elasticjob_kube.access import uses_service_account
 from elasticjob_kube.resources import CONFIG_MAPS, SECRETS
 
-from elasticjob_client.cluster import Cluster, ask
+from elasticjob_client.cluster import Cluster
 from elasticjob_client.errors import ClientError, MasterUnavailable, MasterUnreachable, NoSuchObject
 from elasticjob_client.forwarding import Forwarding, forward
 from elasticjob_client.jobs import get_job
@@ -121,7 +121,7 @@ async def find_master(
 
     Args:
         cluster: its user may get the job and its ConfigMap for viewers.
-        job: as it is now.
+        job: the present job.
         address: `host:port` to use in place of the address in the job's status.
         own_token: use the job's own token, which its members use.
 
@@ -167,17 +167,11 @@ async def viewers_config_map(cluster: Cluster, job: str) -> Json:
 
     Raises `NoSuchObject`, `ClientError`.
     """
-    name = names.query_config_map(job)
-    return await ask(
-        cluster, CONFIG_MAPS, name, lambda: cluster.kube.get(CONFIG_MAPS, cluster.namespace, name)
-    )
+    return await cluster.get(CONFIG_MAPS, names.query_config_map(job))
 
 
 async def _of_secret(cluster: Cluster, name: str) -> tuple[str, str]:
-    found = await ask(
-        cluster, SECRETS, name, lambda: cluster.kube.get(SECRETS, cluster.namespace, name)
-    )
-    data = found["data"]
+    data = (await cluster.get(SECRETS, name))["data"]
     token = base64.b64decode(data[names.SECRET_TOKEN]).decode()
     return token, base64.b64decode(data[names.SECRET_CA]).decode()
 
@@ -196,13 +190,13 @@ async def reach_master(
     Args:
         cluster: its user may get the job and the token that reads. From outside the cluster the
             user may also list pods, and get and create pods/portforward.
-        job: as it is now.
+        job: the present job.
         connect: contacts the master. It raises `MasterUnreachable` if the master does not answer,
             and `TokenRefused` if the master wants the job's own token. Contexts in its stack
             stay open if it returns.
         stack: closes the way and what `connect` has entered.
         address: `host:port` to use in place of the address in the job's status.
-        port: of the master; None: the port of the address.
+        port: the master's port; None for the port of the address.
 
     Raises:
         MasterUnavailable: the job has no master now.

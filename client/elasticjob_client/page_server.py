@@ -1,18 +1,27 @@
 """Serves pages at a port of this machine: to no other host, and under no other host's name.
 
 Other sites can neither read them by DNS rebinding, nor let the browser send a change: every request
-must name this server as its host, and as its origin if it has one.
+must name this server as its host, and as its origin if it has one. A port of 127.0.0.1 is open to
+all accounts of the machine: what only its owner may read, such as logs, is refused to the others.
 """
 
 from __future__ import annotations
 
+import os
+import socket
+import struct
 from collections.abc import AsyncIterator, Iterable, Mapping
 from contextlib import asynccontextmanager
+from pathlib import Path
 
 from aiohttp import web
 from aiohttp.typedefs import Handler
 
 from elasticjob_client.errors import ClientError
+
+CONNECTIONS = Path("/proc/net/tcp")
+_UID = 7
+"""The column of the account that owns a socket."""
 
 
 @asynccontextmanager
@@ -23,8 +32,8 @@ async def serve_locally(
 
     Args:
         routes: methods, paths and handlers.
-        headers: of every answer that has no others.
-        port: of 127.0.0.1; 0: a free port.
+        headers: the headers of every answer that has no others.
+        port: a port of 127.0.0.1; 0 for a free one.
 
     Raises:
         ClientError: the port is in use.
@@ -64,3 +73,23 @@ async def _listen(runner: web.AppRunner, port: int) -> int:
         raise ClientError(f"port {port} of this machine cannot be used: {why}") from error
     listening: int = runner.addresses[0][1]
     return listening
+
+
+def is_own(client: tuple[str, int], server: tuple[str, int]) -> bool:
+    """Return whether the client's end of a connection over IPv4 belongs to this account.
+
+    On a system that does not tell, which has no /proc, every client is taken as this account's.
+    """
+    try:
+        lines = CONNECTIONS.read_text().splitlines()[1:]
+    except OSError:
+        return True
+    ends = [_written(*client), _written(*server)]
+    owners = [columns[_UID] for columns in map(str.split, lines) if columns[1:3] == ends]
+    return owners == [str(os.getuid())]
+
+
+def _written(host: str, port: int) -> str:
+    """Return an address as the kernel writes it: the bytes of the host in the machine's order."""
+    [number] = struct.unpack("=I", socket.inet_aton(host))
+    return f"{number:08X}:{port:04X}"

@@ -1,16 +1,20 @@
-"""Reads a Python script with what it needs: the modules that it imports, files and folders."""
+"""Reads a Python script with the modules beside it that it imports, with files and folders.
+
+Packages, which are folders, are not among those modules: they belong into the image.
+"""
 
 from __future__ import annotations
 
+import ast
 import os
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from os import PathLike
 from pathlib import Path
 
 from elasticjob_client.errors import WrongArgument
 from elasticjob_client.job_template import check_texts
-from elasticjob_client.local_modules import local_modules
 from elasticjob_client.manifests import MAX_FILES, MAX_FILES_BYTES, Program, script_command
 
 _NAME = re.compile(r"(?!\.\.)[-._a-zA-Z0-9]{1,200}")
@@ -24,8 +28,8 @@ def of_script(
     """Return the program of a Python script, with the modules beside it that it imports.
 
     Args:
-        path: of the script.
-        arguments: of the script.
+        path: the script's path.
+        arguments: the script's arguments.
         files: paths of files and folders that lie beside it in the containers.
 
     Raises:
@@ -101,3 +105,43 @@ def _content(path: Path, name: str) -> bytes:
         return path.read_bytes()
     except OSError as error:
         raise WrongArgument(f"{path} cannot be read: {error.strerror or error}") from error
+
+
+_MODULE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+
+
+def local_modules(file: Path, folder: Path) -> dict[str, bytes]:
+    """Return the modules that a file imports, also by each other, by the names of their files.
+
+    Args:
+        file: the file; if it cannot be read or is not Python of this version, it has none.
+        folder: the folder in which its imports are found.
+    """
+    found: dict[str, bytes] = {}
+    waiting = [file]
+    while waiting:
+        for name in _imported(waiting.pop()):
+            module = folder / f"{name}.py"
+            if module.name not in found and module.is_file():
+                with suppress(OSError):
+                    found[module.name] = module.read_bytes()
+                    waiting.append(module)
+    return found
+
+
+def _imported(file: Path) -> Iterator[str]:
+    """Yield the first parts of the names of the modules that a file imports."""
+    try:
+        tree = ast.parse(file.read_bytes())
+    except (OSError, SyntaxError, ValueError, RecursionError):
+        return
+    for node in ast.walk(tree):
+        names: list[str] = []
+        if isinstance(node, ast.Import):
+            names = [alias.name for alias in node.names]
+        elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
+            names = [node.module]
+        for name in names:
+            first = name.partition(".")[0]
+            if _MODULE.fullmatch(first):
+                yield first

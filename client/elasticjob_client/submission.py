@@ -16,12 +16,17 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Annotated
 
+import msgspec
 import yaml
 from elasticjob_api import names
-from elasticjob_api.meta import Json
+from elasticjob_api.elasticjob import ElasticJob
+from elasticjob_api.meta import Json, Object
+from elasticjob_api.reserved_variables import member_variable_names, reserved_variable_error
 from elasticjob_kube.errors import KubeError
 from elasticjob_kube.resources import CONFIG_MAPS, ELASTIC_JOBS
+from msgspec import Meta
 
 from elasticjob_client.cluster import Cluster, ask
 from elasticjob_client.errors import ClientError, NameTaken, WrongArgument
@@ -33,7 +38,6 @@ from elasticjob_client.manifests import (
     job_name,
     owner_reference,
 )
-from elasticjob_client.variables import check_variables
 
 MAX_JOB_FILE_BYTES = 1024 * 1024
 """The API server accepts no larger objects."""
@@ -133,7 +137,7 @@ def of_program(program: Program, template: JobTemplate, *, name: str | None = No
     Args:
         program: a script or function, with its files.
         template: the pods.
-        name: of the job; None: the program's name, with a suffix if another job has it.
+        name: the job's name; None for the program's, with a suffix if another job has it.
 
     Raises:
         ClientError: the files are too large, or there is no image.
@@ -156,7 +160,7 @@ async def submit(cluster: Cluster, submission: Submission, *, dry_run: bool = Fa
     """Create the job and the ConfigMap of its files; return the created job.
 
     Args:
-        cluster: with the job's own namespace (`in_namespace_of`).
+        cluster: a session with the job's own namespace (`in_namespace_of`).
         submission: the job and its files.
         dry_run: let the API server check both, and create nothing.
 
@@ -255,3 +259,41 @@ def _config_maps(job: Json) -> Sequence[str]:
 
 def _suffix() -> str:
     return "".join(secrets.choice(_SUFFIX_ALPHABET) for _ in range(_SUFFIX_CHARACTERS))
+
+
+class _Variable(Object, frozen=True):
+    name: str
+
+
+class _Container(Object, frozen=True):
+    env: list[_Variable] = []
+
+
+class _PodSpec(Object, frozen=True):
+    containers: Annotated[list[_Container], Meta(min_length=1)]
+
+
+class _Template(Object, frozen=True):
+    spec: _PodSpec
+
+
+def check_variables(job: Json) -> None:
+    """Check the variables of a job's manifest. Raises `WrongArgument`.
+
+    The API server says what is wrong with a manifest of another form.
+    """
+    try:
+        read = msgspec.convert(job, ElasticJob)
+        containers = {
+            role: msgspec.convert(spec.template, _Template).spec.containers
+            for role, spec in read.spec.replica_specs.items()
+            if spec.managed
+        }
+    except msgspec.ValidationError:
+        return
+    of_member = member_variable_names(read.spec.framework)
+    for role, (first, *_) in containers.items():
+        variables = [each.name for each in first.env]
+        if error := reserved_variable_error(read, variables, of_member):
+            field = f"spec.replicaSpecs.{role}.template.spec.containers[0]"
+            raise WrongArgument(f"{field}.{error}")

@@ -6,6 +6,7 @@ import asyncio
 import logging
 
 from elasticjob_master.controller import Controller
+from elasticjob_master.core.rendezvous.events import MasterStalled
 
 log = logging.getLogger(__name__)
 
@@ -27,7 +28,7 @@ async def run(controller: Controller) -> None:
                 "the master was suspended for %.1f s; no member counts as silent in that time",
                 now - last,
             )
-            controller.continue_after_pause(now - last)
+            controller.handle(MasterStalled(now - last))
             await asyncio.sleep(0)  # handle the messages that have arrived first
         last = now
         controller.decisions.decide_if_due()

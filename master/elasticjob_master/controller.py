@@ -23,9 +23,9 @@ from elasticjob_shards import LeasesOfRound, Ledgers
 from elasticjob_master.agent_streams import AgentStreams, Send
 from elasticjob_master.core import collectives
 from elasticjob_master.core.accounting import Accounting
-from elasticjob_master.core.history import PROCESS_RESTARTED, History, NewEvent
+from elasticjob_master.core.history import PROCESS_RESTARTED, SAMPLE_SECONDS, History, NewEvent
 from elasticjob_master.core.progress import Progress
-from elasticjob_master.core.rendezvous import events
+from elasticjob_master.core.rendezvous import events, member_events
 from elasticjob_master.core.rendezvous.advance import advance
 from elasticjob_master.core.rendezvous.commands import Command, Exit, MemberRemoved, ReleaseLeases
 from elasticjob_master.core.rendezvous.members import Identity, Member, Usage
@@ -39,7 +39,6 @@ from elasticjob_master.decision_timer import DecisionTimer
 from elasticjob_master.job_facts import JobFacts, PlanFacts
 from elasticjob_master.monitors import accountant, history_recorder
 from elasticjob_master.monitors.health import HealthMonitor
-from elasticjob_master.monitors.history_recorder import HistoryRecorder
 from elasticjob_master.published_hosts import PublishedHosts
 from elasticjob_master.scaling_control import ScalingControl
 from elasticjob_master.script_order import Scripts
@@ -94,7 +93,7 @@ class Controller:
         self.history = History()
         self.accounting = Accounting()
         self.health_monitor = HealthMonitor()
-        self.history_recorder = HistoryRecorder()
+        self._sample_due = 0.0
         self.scaling = ScalingControl(changed=self.changed)
         self.scripts = Scripts()
         self._adopt_settings()
@@ -125,7 +124,7 @@ class Controller:
         """Make a pod a member. Raises `NotCurrent`."""
         self.members.check_registration(identity)
         known = self.members.get(identity.pod_uid) is not None
-        self.handle(events.MemberRegistered(identity))
+        self.handle(member_events.MemberRegistered(identity))
         if not known:
             pod = identity.pod_name
             log.info("registered %s at %s", pod, identity.address, extra={"member": pod})
@@ -133,7 +132,7 @@ class Controller:
 
     def connect(
         self,
-        event: events.MemberConnected,
+        event: member_events.MemberConnected,
         send: Send,
         leases: Sequence[LeasesOfRound] = (),
         *,
@@ -180,12 +179,12 @@ class Controller:
     def disconnect(self, uid: str, send: Send) -> None:
         """Handle the end of a stream, unless a newer one has replaced it."""
         if self.streams.close(uid, send):
-            self.handle(events.MemberDisconnected(uid))
+            self.handle(member_events.MemberDisconnected(uid))
 
     def heartbeat(self, uid: str, usage: Usage) -> None:
         """Handle a heartbeat of a member."""
         self.heartbeats += 1
-        self._apply(events.HeartbeatReceived(uid, usage))
+        self._apply(member_events.HeartbeatReceived(uid, usage))
 
     def step(self, member: Member, report: StepReport) -> None:
         """Handle a report of a member's training steps."""
@@ -202,12 +201,12 @@ class Controller:
             report = replace(report, round=present)
         wall = time.time()
         stepped = self.progress.add_report(member.uid, report, now=self.now(), wall=wall)
-        self._apply(events.StepsReported(member.uid, report))
+        self._apply(member_events.StepsReported(member.uid, report))
         if stepped and report.round == present:
             event = self.health_monitor.step_finished(report, process_round=present, wall=wall)
             self._record(event)
 
-    def exited(self, member: Member, event: events.ProcessExited) -> None:
+    def exited(self, member: Member, event: member_events.ProcessExited) -> None:
         """Handle the end of a member's training process."""
         crashed = event.exit_code and not event.requested
         if crashed and member.process_round == event.round:
@@ -218,7 +217,7 @@ class Controller:
 
     def restarted(self, member: Member, restarts: int, exit_code: int, message: str) -> None:
         """Handle that a member's agent restarts a crashed process in its pod."""
-        self._apply(events.ProcessRestarted(member.uid, restarts))
+        self._apply(member_events.ProcessRestarted(member.uid, restarts))
         text = f"{member.identity.pod_name}: restart {restarts}, after exit code {exit_code}"
         self.record_event(PROCESS_RESTARTED, f"{text}: {message}" if message else text)
 
@@ -278,10 +277,6 @@ class Controller:
         desired = sum(size.desired for size in (self.facts.sizes or {}).values())
         return max(len(self.members), desired)
 
-    def unfit_pods(self) -> dict[str, str]:
-        """Return the pods whose nodes are not fit, and the problems of the nodes."""
-        return dict(self.rendezvous.unfit.values())
-
     @property
     def phase(self) -> Phase:
         """The phase that users are shown."""
@@ -296,13 +291,6 @@ class Controller:
     def changed(self) -> None:
         """Notify listeners that something that must be stored has changed."""
         self._notify("changed")
-
-    def share_state(self) -> None:
-        """Store every world and every host list before it is started or published.
-
-        Another master can claim the stored state.
-        """
-        self._apply(events.StateShared())
 
     def stored(self, process_round: int, host_version: int, began_at: float) -> None:
         """Handle a write of the state that has succeeded.
@@ -323,10 +311,6 @@ class Controller:
         """Return the clock of all decisions."""
         return time.monotonic()
 
-    def continue_after_pause(self, seconds: float) -> None:
-        """Extend all deadlines: the master was suspended for some seconds and received nothing."""
-        self._apply(events.MasterStalled(seconds))
-
     def tick_monitors(self, now: float) -> None:
         """Let the monitors read the state, and apply their findings."""
         wall = time.time()
@@ -342,9 +326,9 @@ class Controller:
         if health.restart:
             self._apply(events.TrainingHung())
         self._explain_stall(wanted=health.stacks)
-        sample = self.history_recorder.tick(self, now, wall=wall)
-        if sample is not None:
-            self.history.add_sample(sample, self.progress.metrics)
+        if now >= self._sample_due and self.rendezvous.round:
+            self._sample_due = now + SAMPLE_SECONDS
+            self.history.add_sample(history_recorder.sample(self, now, wall), self.progress.metrics)
         moment = accountant.moment(self, stalled_since=self.health_monitor.stalled_since)
         self.accounting.advance(now, wall, moment, lambda: accountant.held(self))
 
@@ -367,7 +351,7 @@ class Controller:
     def record_end(self) -> None:
         """Record the progress at the end of this master, which may be the end of the training."""
         if self.rendezvous.round:
-            last = history_recorder.sample(self, self.now(), wall=time.time())
+            last = history_recorder.sample(self, self.now(), time.time())
             self.history.add_sample(last, self.progress.metrics)
             self.changed()
 
@@ -395,7 +379,7 @@ class Controller:
             self._record(history_recorder.world_formed(self))
         if self.keyvalue.round != state.round:
             self.keyvalue.begin_round(state.round)
-            self.barriers.begin_round(state.round)
+            self.barriers.begin_round()
             self._notify("new_round")
         self._execute(commands)
         if state.commands_left:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Iterable, Sequence
+from collections.abc import AsyncIterator, Iterable
 
 from elasticjob_master.core.rendezvous.host_discovery import Host, HostList, next_host_list
 from elasticjob_master.core.rendezvous.members import Member
@@ -51,11 +51,7 @@ class PublishedHosts:
         if self.latest is not self.value and self.latest.version <= stored_version:
             self._publish(self.latest)
 
-    def restore(self, version: int, hosts: Iterable[tuple[str, int, str]]) -> None:
+    def restore(self, version: int, hosts: Iterable[Host]) -> None:
         """Publish the list that an earlier master had published."""
-        self.latest = HostList(version, tuple(Host(*host) for host in hosts))
+        self.latest = HostList(version, tuple(hosts))
         self._publish(self.latest)
-
-    def stored(self) -> Sequence[tuple[str, int, str]]:
-        """Return the latest hosts in their stored form."""
-        return [(host.name, host.slots, host.address) for host in self.latest.hosts]

@@ -14,7 +14,15 @@ import psutil
 import pytest
 from elasticjob_api import names
 
-from tests.support.e2e.continuing_job import Run, check_a_loss_of_all_processes, pauses
+from tests.support.e2e.continuing_job import (
+    Run,
+    check_a_frozen_pod_of_rank_0,
+    check_a_loss_of_all_processes,
+    check_a_stop_of_all_processes,
+    check_an_error_of_the_program,
+    child_of,
+    pauses,
+)
 from tests.support.e2e.pytorch_job import SOURCES
 from tests.support.local_job import LocalJob
 
@@ -25,11 +33,6 @@ SEEDS = [int(seed) for seed in os.environ.get("SEEDS", "1,2").split(",")]
 
 def run_of(job: LocalJob, *, lost_seconds: int = 30, **environment: str) -> Run:
     return Run(job, "jax", sys.executable, SCRIPT, environment, lost_seconds=lost_seconds)
-
-
-def child_of(agent: subprocess.Popen[bytes]) -> psutil.Process:
-    (process,) = psutil.Process(agent.pid).children()
-    return process
 
 
 @pytest.mark.guarantee("jax-worlds")
@@ -95,20 +98,7 @@ def test_a_process_starts_again_if_the_loss_of_another_does_not_end_its_collecti
 def test_the_others_continue_while_the_pod_of_rank_0_is_frozen_and_after_it_wakes_up(
     local_job: LocalJob,
 ) -> None:
-    run = run_of(local_job, lost_seconds=10)
-    agents = [run.add(index) for index in range(3)]
-    world = run.trains(3)
-    (first,) = {each.process for each in run.steps() if (each.round, each.rank) == (world, 0)}
-    (agent,) = (agent for agent in agents if child_of(agent).pid == first)
-    frozen = [psutil.Process(agent.pid), psutil.Process(first)]
-    for process in frozen:
-        process.suspend()
-    world = run.trains(2, after=world)
-    for process in frozen:
-        process.resume()
-    run.trains(3, after=world)  # its agent has started another process
-    assert run.finish(*agents) == [0, 0, 0]
-    run.check(processes=4)
+    check_a_frozen_pod_of_rank_0(run_of(local_job, lost_seconds=10))
 
 
 @pytest.mark.guarantee("jax-worlds")
@@ -143,29 +133,11 @@ def test_no_sample_is_in_the_model_twice_whenever_pods_are_killed(
 def test_a_training_that_all_processes_have_left_continues_at_its_checkpoint(
     local_job: LocalJob,
 ) -> None:
-    run = run_of(local_job)
-    agents = [run.add(index) for index in range(2)]
-    world = run.trains(2, beyond=3)
-    for agent in agents:
-        agent.send_signal(signal.SIGTERM)
-    local_job.wait("the agents end", lambda: all(agent.poll() is not None for agent in agents))
-    last = max(step.step for step in run.steps())
-    agents = [run.add(index) for index in range(2)]
-    world = run.trains(2, after=world)
-    assert min(step.step for step in run.steps() if step.round == world) == last + 1
-    assert run.finish(*agents) == [0, 0]
-    run.check(processes=4)
+    check_a_stop_of_all_processes(run_of(local_job))
 
 
 def test_an_error_of_the_program_ends_its_process_alone(local_job: LocalJob) -> None:
-    run = run_of(local_job)
-    agents = [run.add(index) for index in range(3)]
-    world = run.trains(3)
-    (local_job.folder / f"fail-{child_of(agents[2]).pid}").touch()
-    run.trains(2, after=world)
-    assert run.finish(*agents) == [0, 0, 1]
-    assert "an error of the program" in local_job.log()
-    run.check(processes=3)
+    check_an_error_of_the_program(run_of(local_job))
 
 
 @pytest.mark.parametrize("block", ["world.commit()", "pass"])

@@ -15,7 +15,15 @@ import pytest
 from elasticjob_api import names
 
 from tests.support.e2e import pytorch_job
-from tests.support.e2e.continuing_job import Run, check_a_loss_of_all_processes, pauses
+from tests.support.e2e.continuing_job import (
+    Run,
+    check_a_frozen_pod_of_rank_0,
+    check_a_loss_of_all_processes,
+    check_a_stop_of_all_processes,
+    check_an_error_of_the_program,
+    child_of,
+    pauses,
+)
 from tests.support.local_job import LocalJob
 
 pytestmark = pytest.mark.thorough
@@ -64,8 +72,7 @@ def test_the_others_return_to_their_last_commit_when_a_process_is_killed_in_an_a
     run = run_of(local_job, PAD="3000000", SLOW="0")
     agents = [run.add(index) for index in range(3)]
     world = run.trains(3, beyond=5)
-    (process,) = psutil.Process(agents[1].pid).children()
-    process.kill()
+    child_of(agents[1]).kill()
     world = run.trains(2, after=world)
     agents.append(run.add(1))
     run.trains(3, after=world)
@@ -78,20 +85,7 @@ def test_the_others_return_to_their_last_commit_when_a_process_is_killed_in_an_a
 def test_the_others_continue_while_the_pod_of_rank_0_is_frozen_and_after_it_wakes_up(
     local_job: LocalJob,
 ) -> None:
-    run = run_of(local_job, lost_seconds=10)
-    agents = {index: run.add(index) for index in range(3)}
-    world = run.trains(3)
-    (first,) = {each.process for each in run.steps() if (each.round, each.rank) == (world, 0)}
-    (index,) = (i for i, agent in agents.items() if psutil.Process(first).ppid() == agent.pid)
-    frozen = [psutil.Process(agents[index].pid), psutil.Process(first)]
-    for process in frozen:
-        process.suspend()
-    world = run.trains(2, after=world)
-    for process in frozen:
-        process.resume()
-    run.trains(3, after=world)  # its agent has started another process
-    assert run.finish(*agents.values()) == [0, 0, 0]
-    run.check(processes=4)
+    check_a_frozen_pod_of_rank_0(run_of(local_job, lost_seconds=10))
 
 
 def _replaced(agent: subprocess.Popen[bytes], killed: list[psutil.Process]) -> bool:
@@ -140,18 +134,7 @@ def test_no_sample_is_in_the_model_twice_whenever_processes_are_killed(
 def test_a_training_that_all_processes_have_left_continues_at_its_checkpoint(
     local_job: LocalJob,
 ) -> None:
-    run = run_of(local_job)
-    agents = [run.add(index) for index in range(2)]
-    world = run.trains(2, beyond=3)
-    for agent in agents:
-        agent.send_signal(signal.SIGTERM)
-    local_job.wait("the agents end", lambda: all(agent.poll() is not None for agent in agents))
-    last = max(step.step for step in run.steps())
-    agents = [run.add(index) for index in range(2)]
-    world = run.trains(2, after=world)
-    assert min(step.step for step in run.steps() if step.round == world) == last + 1
-    assert run.finish(*agents) == [0, 0]
-    run.check(processes=4)
+    check_a_stop_of_all_processes(run_of(local_job))
 
 
 def test_one_process_ends_if_a_connection_breaks_between_living_ones_and_the_others_continue(
@@ -160,8 +143,7 @@ def test_one_process_ends_if_a_connection_breaks_between_living_ones_and_the_oth
     run = run_of(local_job, ERROR_SECONDS="20")
     agents = [run.add(index) for index in range(3)]
     world = run.trains(3)
-    (process,) = psutil.Process(agents[1].pid).children()
-    (local_job.folder / f"cut-{process.pid}").touch()
+    (local_job.folder / f"cut-{child_of(agents[1]).pid}").touch()
     run.trains(2, after=world)
     assert sorted(run.finish(*agents)) == [0, 0, 1]
     run.check(processes=3)
@@ -191,14 +173,7 @@ def test_a_pytorch_whose_store_may_end_the_process_is_refused() -> None:
 
 
 def test_an_error_of_the_program_ends_its_process_alone(local_job: LocalJob) -> None:
-    run = run_of(local_job)
-    agents = [run.add(index) for index in range(3)]
-    world = run.trains(3)
-    (local_job.folder / f"fail-{psutil.Process(agents[2].pid).children()[0].pid}").touch()
-    run.trains(2, after=world)
-    assert run.finish(*agents) == [0, 0, 1]
-    assert "an error of the program" in local_job.log()
-    run.check(processes=3)
+    check_an_error_of_the_program(run_of(local_job))
 
 
 def test_a_process_that_joins_while_the_training_ends_finishes_with_the_others(

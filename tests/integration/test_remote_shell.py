@@ -54,7 +54,10 @@ class Refusals(grpc.aio.ServerInterceptor):
     """Answers refusals as the master does."""
 
     async def intercept_service(self, continuation: Any, details: Any) -> Any:
-        return refusing(await continuation(details), details.method)
+        handler = await continuation(details)
+        return grpc.unary_unary_rpc_method_handler(
+            refusing(handler, details.method), response_serializer=handler.response_serializer
+        )
 
 
 class Master(DiscoveryServiceServicer):

@@ -46,7 +46,7 @@ def check_account(log: str, *, sizes: set[int], repeated: int = 0) -> None:
     The script itself has checked its sums.
 
     Args:
-        log: of all workers.
+        log: the log of all workers.
         sizes: the sizes of worlds that have trained a step.
         repeated: the limit of steps that a killed process has not printed, or that were
             repeated after a rollback.

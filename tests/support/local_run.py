@@ -56,8 +56,8 @@ class LocalRun:
         """Prepare.
 
         Args:
-            folder: for the program and its output.
-            runs: for the folders of the runs.
+            folder: the folder of the program and its output.
+            runs: the folder of the runs' folders.
         """
         self.folder = folder
         self.runs = runs

@@ -19,7 +19,7 @@ class PlayedApi:
     """An API server that answers a request by the end of its path.
 
     Attributes:
-        answers: by method and end of the path, such as `GET elasticjobs/a`; else 404.
+        answers: the answers by method and end of the path (`GET elasticjobs/a`); else 404.
         requests: the requests that were received, in the same form.
         queries: the query of each request, such as `labelSelector=team=a`.
     """

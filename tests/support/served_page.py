@@ -23,8 +23,8 @@ class ServedPage:
 
     Attributes:
         answers: what is shown.
-        streams: of the server.
-        url: of the page.
+        streams: the streams that the server holds.
+        url: the address of the page.
     """
 
     def __init__(self, *, streams: int) -> None:

@@ -1,4 +1,4 @@
-"""Marks test parameters of which every run takes some, and `--thorough` all."""
+"""Chooses the test parameters and examples of every run; `--thorough` takes all."""
 
 from __future__ import annotations
 
@@ -6,6 +6,13 @@ from collections.abc import Iterable
 from typing import Any
 
 import pytest
+from hypothesis import settings
+
+
+def examples(number: int) -> int:
+    """Return this number of random examples with `--thorough`, and a fifth of it otherwise."""
+    usual = settings().max_examples < settings.get_profile("thorough").max_examples
+    return max(1, number // 5) if usual else number
 
 
 def some_of(parameters: Iterable[Any], *, every: int) -> list[Any]:

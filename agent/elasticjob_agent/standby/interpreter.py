@@ -19,8 +19,8 @@ from elasticjob_processes.killing import kill_tree
 from elasticjob_processes.table import is_dying
 
 from elasticjob_agent import LIBRARY
-from elasticjob_agent.standby import plan
-from elasticjob_agent.standby.plan import Plan, Report
+from elasticjob_agent.standby import import_list
+from elasticjob_agent.standby.import_list import ImportList, Report
 
 Start = Callable[..., "subprocess.Popen[bytes]"]
 _START = "_standby_start.py"
@@ -41,7 +41,7 @@ class Interpreter:
         position: int,
         environment: Mapping[str, str],
         *,
-        imports: Plan | None,
+        imports: ImportList | None,
         rests: bool = True,
         launches: bool = False,
         piped: bool,
@@ -84,9 +84,11 @@ class Interpreter:
         reports, reports_end = os.pipe()
         orders_end, self._orders = os.pipe()
         self._settings = {"rests": rests, "launches": launches}
-        self.imports = imports or Plan()
+        self.imports = imports or ImportList()
         """What it imports, or has imported, before an order to go."""
-        self._write({"plan": None, **self._settings} if imports is None else self._plan(imports))
+        self._write(
+            {"imports": None, **self._settings} if imports is None else self._content(imports)
+        )
         if imports is None:
             os.write(self._orders, _GO)
         control = f"{reports_end},{orders_end},{self._memory},{position}"
@@ -110,13 +112,13 @@ class Interpreter:
         if imports is None:
             self._close_orders()
 
-    def more(self, imports: Plan) -> None:
+    def more(self, imports: ImportList) -> None:
         """Let it import more before the order to go."""
         self.is_ready = False
         self.prepared.clear()
         self.imports += imports
         with contextlib.suppress(OSError):  # it has just ended
-            self._write(self._plan(imports))
+            self._write(self._content(imports))
             os.write(self._orders, _MORE)
 
     def go(self, environment: Mapping[str, str]) -> bool:
@@ -164,7 +166,7 @@ class Interpreter:
         except psutil.Error:
             return 0
 
-    def _plan(self, imports: Plan) -> dict[str, Any]:
+    def _content(self, imports: ImportList) -> dict[str, Any]:
         return {**imports.content(), **self._settings}
 
     def _write(self, content: Mapping[str, Any]) -> None:
@@ -198,7 +200,7 @@ class Interpreter:
         *lines, self._rest = (self._rest + chunk).split(b"\n")
         for line in lines:
             try:
-                self._hear(plan.report(line))
+                self._hear(import_list.report(line))
             except (ValueError, TypeError, RecursionError):
                 self._stop_reading()  # another program has written it
                 return

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import asyncio
-import sys
+import re
+import shutil
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
 from subprocess import Popen
 
-from elasticjob_agent.standby import plan
+from elasticjob_agent.log import say
+from elasticjob_agent.standby import import_list
+from elasticjob_agent.standby.import_list import ImportList, Memory
 from elasticjob_agent.standby.interpreter import Interpreter, Start
-from elasticjob_agent.standby.plan import Memory, Plan
-from elasticjob_agent.standby.python_command import of_console_script, position
 
 CHECK_SECONDS = 1.0
 QUIET_SECONDS = 3.0
@@ -117,14 +119,14 @@ class StandbyPool:
         Args:
             on_imports: called with what the program imports, for `import_first` of other members.
         """
-        published = Plan()
+        published = ImportList()
         while not self._dropped:
             await asyncio.sleep(CHECK_SECONDS)
             self._check()
             imported = self._imported()
-            if imported not in (Plan(), published):
+            if imported not in (ImportList(), published):
                 published = imported
-                on_imports(plan.encoded(imported))
+                on_imports(import_list.encoded(imported))
 
     async def import_first(self, imports: bytes, slots: int, *, piped: bool) -> None:
         """Import what the program imports in another member, before this member joins the job.
@@ -132,7 +134,7 @@ class StandbyPool:
         Nothing is trained in this pod yet, so all its processes import at once and without rests.
         """
         try:
-            known = plan.decoded(imports)
+            known = import_list.decoded(imports)
         except (ValueError, TypeError, RecursionError):
             return  # of an agent of another version
         if self._dropped or not known.parts:
@@ -156,17 +158,17 @@ class StandbyPool:
         self._dropped = True
         self._end_standby()
 
-    def _imported(self) -> Plan:
+    def _imported(self) -> ImportList:
         """Return what the process in standby for the first one has imported, if it has."""
         standby = self._standby.get(0)
         if 0 not in self._running or standby is None or not standby.is_ready:
-            return Plan()
+            return ImportList()
         return standby.imports
 
     def _interpreter(
         self,
         environment: Mapping[str, str],
-        imports: Plan | None = None,
+        imports: ImportList | None = None,
         *,
         piped: bool,
         rests: bool = True,
@@ -190,14 +192,14 @@ class StandbyPool:
     def _check(self) -> None:
         """Start one process in standby, or let one import more, if it is time for that."""
         memory = self._shell.memory()
-        if self._standby and plan.is_short(memory):
+        if self._standby and import_list.is_short(memory):
             self._end_standby()
         for slot in [slot for slot, each in self._standby.items() if each.has_ended]:
             self._standby.pop(slot).kill()
         if any(not each.is_ready for each in self._standby.values()):
             return  # one imports at a time
         for slot, program in self._running.items():
-            learned = plan.learned(program.reports)
+            learned = import_list.learned(program.reports)
             quiet = time.monotonic() - program.heard_at >= QUIET_SECONDS
             standby = self._standby.get(slot)
             if program.has_ended or not quiet or learned == (standby.learned if standby else 0):
@@ -208,38 +210,38 @@ class StandbyPool:
                 return
             if standby is not None:
                 self._size = standby.resident_bytes()
-                standby.more(plan.plan(program.reports[standby.learned : learned]))
+                standby.more(import_list.of(program.reports[standby.learned : learned]))
                 standby.learned = learned
                 return
 
     def _begin_standby(self, slot: int, program: Interpreter, memory: Memory) -> None:
         size = self._size or program.resident_bytes()
         count = len(self._running) - len(self._standby)
-        if plan.fits(memory, size, count):
-            known = plan.plan(program.reports)
+        if import_list.fits(memory, size, count):
+            known = import_list.of(program.reports)
             try:
                 standby = self._interpreter(self._container, known, piped=program.piped)
             except OSError:
                 return  # the node is short of processes or descriptors
-            standby.learned = plan.learned(program.reports)
+            standby.learned = import_list.learned(program.reports)
             self._shell.watch(standby.popen.pid, standby.ended)
             self._standby[slot] = standby
         elif not self._said_short:
             self._said_short = True
-            _say(
+            say(
                 f"no process in standby, as {count} of {size >> 20} MiB do not fit into the "
                 f"{memory.left >> 20} MiB of memory that are left, with a margin of "
-                f"{int(plan.MARGIN * memory.total) >> 20} MiB"
+                f"{int(import_list.MARGIN * memory.total) >> 20} MiB"
             )
 
     def _drop(self, why: str) -> None:
         if not self._dropped:
-            _say(f"no process in standby for this command: {why}")
+            say(f"no process in standby for this command: {why}")
         self.close()
 
     def _drop_children(self, why: str) -> None:
         if not self._without_children:
-            _say(f"no process in standby for those that torchrun starts: {why}")
+            say(f"no process in standby for those that torchrun starts: {why}")
             self._without_children = True
             self._tried.clear()
             self._end_standby()
@@ -257,5 +259,56 @@ def _hand_over(standby: Interpreter, environment: Mapping[str, str], *, piped: b
     return standby.go(environment)
 
 
-def _say(text: str) -> None:
-    sys.stderr.write(f"elasticjob-agent: {text}\n")
+_PYTHON = re.compile(r"python(3(\.\d+)?)?")
+_FLAGS = re.compile(r"-[uBOsqb]+")
+_WITH_VALUE = ("-W", "-X")
+_ENV = "/usr/bin/env"
+_FIRST_LINE_BYTES = 255
+"""Linux reads as much of a program's first line."""
+_OTHER_STARTS = ("PYTHONSAFEPATH", "PYTHONINSPECT")
+
+
+def position(command: Sequence[str], container: Mapping[str, str]) -> int | None:
+    """Return the position of the script, or of -m, in a command of Python.
+
+    None: it is another command, or one that an interpreter in standby could not run exactly alike.
+    """
+    if not _PYTHON.fullmatch(PurePosixPath(command[0]).name):
+        return None
+    if any(container.get(name) for name in _OTHER_STARTS):
+        return None
+    at = 1
+    while at < len(command):
+        word = command[at]
+        if word in _WITH_VALUE:
+            at += 1
+        elif word == "-m":
+            return at if len(command) > at + 1 else None
+        elif not (_FLAGS.fullmatch(word) or word.startswith(_WITH_VALUE)):
+            return at if word.endswith(".py") else None
+        at += 1
+    return None
+
+
+def of_console_script(command: Sequence[str], container: Mapping[str, str]) -> list[str] | None:
+    """Return the command of Python that the kernel makes of a script with "#!" and Python.
+
+    None: the command is another one, or has options with which `position` recognizes none.
+    """
+    program = shutil.which(command[0], path=container.get("PATH"))
+    if program is None or any(container.get(name) for name in _OTHER_STARTS):
+        return None
+    try:
+        with Path(program).open("rb") as file:
+            start, _, words = file.read(_FIRST_LINE_BYTES).partition(b"\n")[0].partition(b"#!")
+        python = words.decode().split()
+    except (OSError, ValueError):
+        return None
+    if start or len(python) > 2:  # the kernel passes all options as one argument
+        return None
+    if python[:1] == [_ENV]:
+        del python[0]
+    known = python and _PYTHON.fullmatch(PurePosixPath(python[0]).name)
+    if not known or not all(_FLAGS.fullmatch(word) for word in python[1:]):
+        return None
+    return [*python, program, *command[1:]]

@@ -150,7 +150,7 @@ class GetImportsResponse(_message.Message):
 
     PLAN_FIELD_NUMBER: _builtins.int
     plan: _builtins.bytes
-    """The plan of the latest Imports; empty: none is known."""
+    """The list of the latest Imports; empty: none is known."""
     def __init__(
         self,
         *,
@@ -583,7 +583,7 @@ class Imports(_message.Message):
 
     PLAN_FIELD_NUMBER: _builtins.int
     plan: _builtins.bytes
-    """At most 64 KiB. Only agents read it: a JSON object in each line (elasticjob_agent.standby.plan)."""
+    """At most 64 KiB. Only agents read it: a JSON object in each line (elasticjob_agent.standby.import_list)."""
     def __init__(
         self,
         *,

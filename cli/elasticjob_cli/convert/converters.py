@@ -21,15 +21,10 @@ from elasticjob_cli.convert.comments import Comments, placed
 from elasticjob_cli.convert.dlrover_plan import scale_plan
 from elasticjob_cli.convert.fields import Fields
 from elasticjob_cli.convert.report import Converted, Kind, Note, Report, name_of, shown
-from elasticjob_cli.convert.tables import dl_operator as dl_operator_fields
-from elasticjob_cli.convert.tables import dlrover as dlrover_fields
-from elasticjob_cli.convert.tables import et_operator as et_operator_fields
-from elasticjob_cli.convert.tables import framework_controller as framework_controller_fields
-from elasticjob_cli.convert.tables import kubeflow as kubeflow_fields
-from elasticjob_cli.convert.tables.rows import Table
+from elasticjob_cli.convert.tables.rows import TABLES
 from elasticjob_cli.convert.train_job import train_job
 
-Converter = Callable[[Fields, Report], Json | None]
+Converter = Callable[[Fields], Json | None]
 
 CONVERTERS: Mapping[tuple[str, str], Converter] = MappingProxyType(
     {
@@ -49,25 +44,6 @@ CONVERTERS: Mapping[tuple[str, str], Converter] = MappingProxyType(
         (kubeflow.TRAINER_API_VERSION, "TrainJob"): train_job,
     }
 )
-TABLES: Mapping[tuple[str, str], Table] = MappingProxyType(
-    {
-        (et_operator.API_VERSION, "TrainingJob"): et_operator_fields.TRAINING_JOB,
-        (et_operator.API_VERSION, "ScaleIn"): et_operator_fields.SCALE_IN,
-        (et_operator.API_VERSION, "ScaleOut"): et_operator_fields.SCALE_OUT,
-        (dlrover.API_VERSION, "ElasticJob"): dlrover_fields.ELASTIC_JOB,
-        (dlrover.API_VERSION, "ScalePlan"): dlrover_fields.SCALE_PLAN,
-        (framework_controller.API_VERSION, "Framework"): framework_controller_fields.FRAMEWORK,
-        (dl_operator.API_VERSION, "MXJob"): dl_operator_fields.REPLICA_SPECS,
-        (dl_operator.API_VERSION, "TFJob"): dl_operator_fields.REPLICA_SPECS,
-        (kubeflow.MPI_API_VERSION, "MPIJob"): kubeflow_fields.MPI_JOB,
-        (kubeflow.V1_API_VERSION, "MPIJob"): kubeflow_fields.MPI_JOB_V1,
-        (kubeflow.V1_API_VERSION, "PyTorchJob"): kubeflow_fields.PYTORCH_JOB,
-        (kubeflow.V1_API_VERSION, "TFJob"): kubeflow_fields.TF_JOB,
-        (kubeflow.V1_API_VERSION, "JAXJob"): kubeflow_fields.JAX_JOB,
-        (kubeflow.TRAINER_API_VERSION, "TrainJob"): kubeflow_fields.TRAIN_JOB,
-    }
-)
-"""What becomes of the fields of each kind."""
 _RUNTIMES = ("ClusterTrainingRuntime", "TrainingRuntime")
 """Kinds that stand beside jobs in a file, and whose other users may still need them."""
 _GROUPS = {version.split("/")[0] for version, _ in CONVERTERS}
@@ -78,7 +54,7 @@ def convert(document: Any, number: int) -> Converted:
 
     Args:
         document: the values of the document.
-        number: of the document in its input, from 1.
+        number: the document's place in its input, from 1.
     """
     source = f"document {number}"
     report = Report()
@@ -109,8 +85,8 @@ def convert(document: Any, number: int) -> Converted:
             f"{shown(kind)} of {shown(version)} is not supported; of this group are: {known}",
         )
         return Converted(source, None, report.notes)
-    report.table = TABLES[version, kind]
-    written = converter(fields, report)
+    report.table = TABLES[f"{kind} {version}"]
+    written = converter(fields)
     fields.raw("status")
     fields.done()
     return Converted(source, None if report.failed else written, _in_order(report))
@@ -120,8 +96,8 @@ def with_comments(converted: Converted, document: Any, found: Comments) -> Conve
     """Return a result with the comments of its document at the fields that theirs became."""
     if converted.object is None or not found:
         return converted
-    kind = document["apiVersion"], document["kind"]
-    near = placed(found, document, converted.object, TABLES.get(kind, ()))
+    table = TABLES.get(f"{document['kind']} {document['apiVersion']}", ())
+    near = placed(found, document, converted.object, table)
     return replace(converted, comments=near)
 
 

@@ -5,30 +5,27 @@ from __future__ import annotations
 from elasticjob_api.meta import Json
 
 from elasticjob_cli.convert import common_fields, jobs, templates
+from elasticjob_cli.convert.common_fields import role_name
 from elasticjob_cli.convert.fields import Fields
 from elasticjob_cli.convert.jobs import Draft, place
-from elasticjob_cli.convert.naming import role_name
-from elasticjob_cli.convert.report import Report
 
 API_VERSION = "mpba.fbk.eu/v1"
 
 
-def mx_job(document: Fields, report: Report) -> Json | None:
+def mx_job(document: Fields) -> Json | None:
     """Convert an MXJob."""
-    return _job(document, "mxnet", report)
+    return _job(document, "mxnet")
 
 
-def tf_job(document: Fields, report: Report) -> Json | None:
+def tf_job(document: Fields) -> Json | None:
     """Convert a TFJob."""
-    return _job(document, "tensorflow", report)
+    return _job(document, "tensorflow")
 
 
-def _job(document: Fields, framework: str, report: Report) -> Json | None:
-    draft = Draft(common_fields.metadata(document, of_job=True), framework)
+def _job(document: Fields, framework: str) -> Json | None:
+    draft = jobs.begun(document, framework)
     if isinstance(document.raw("spec"), dict):
-        spec = document.map("spec")
-        groups = spec.list_of_maps("replicaSpecs")
-        spec.done()
+        groups = document.map("spec").list_of_maps("replicaSpecs")
     else:
         groups = document.list_of_maps("spec")
     for group in groups:
@@ -37,8 +34,8 @@ def _job(document: Fields, framework: str, report: Report) -> Json | None:
     message = (
         "failed pods are replaced, and the job ends with its workers; there no pods were watched"
     )
-    report.differs("spec", message, ("spec", "replicaSpecs"))
-    return jobs.finish(draft, report)
+    document.differs("spec", message, ("spec", "replicaSpecs"))
+    return jobs.finish(draft)
 
 
 def _role(group: Fields, draft: Draft) -> None:
@@ -53,5 +50,5 @@ def _role(group: Fields, draft: Draft) -> None:
         "replicas": common_fields.replicas(group),
         "template": templates.pod_template(group, "template", place(role, "template")),
     }
-    jobs.fixed_size(written, group.report, group.path, place(role))
     draft.add(role, written, group)
+    draft.fix_size(role)

@@ -8,14 +8,13 @@ from elasticjob_api.elasticjob import MAX_INT32, MAX_REPLICAS
 from elasticjob_api.meta import Json
 from elasticjob_api.names import ROLE_WORKER
 
-from elasticjob_cli.convert import common_fields, jobs, templates, torch_commands
+from elasticjob_cli.convert import common_fields, jobs, templates, torchrun
+from elasticjob_cli.convert.common_fields import role_name
 from elasticjob_cli.convert.dlrover_plan import resources
 from elasticjob_cli.convert.fields import Fields
-from elasticjob_cli.convert.jobs import Draft, container_place, place
-from elasticjob_cli.convert.naming import role_name
-from elasticjob_cli.convert.report import Place, Report
-from elasticjob_cli.convert.tables.dlrover import MASTER
-from elasticjob_cli.convert.tables.rows import Fate, option
+from elasticjob_cli.convert.jobs import CONTAINER, Draft, place
+from elasticjob_cli.convert.report import Place
+from elasticjob_cli.convert.tables.rows import TABLES, Fate, option
 
 API_VERSION = "elastic.iml.github.io/v1alpha1"
 _MASTER = "dlrover-master"
@@ -45,12 +44,12 @@ _OWN_TRAINER = re.compile(r"\bdlrover\.(?:trainer|python)\b|DLROVER_MASTER_ADDR"
 _FRACTION = re.compile(r"(?:0?\.[0-9]+|1(?:\.0+)?)")
 
 
-def elastic_job(document: Fields, report: Report) -> Json | None:
+def elastic_job(document: Fields) -> Json | None:
     """Convert an ElasticJob of DLRover."""
     spec = document.map("spec")
     strategies = tuple(_STRATEGIES)
     strategy = spec.text("distributionStrategy", "ParameterServerStrategy", choices=strategies)
-    draft = Draft(common_fields.metadata(document, of_job=True), _STRATEGIES[strategy])
+    draft = jobs.begun(document, _STRATEGIES[strategy])
     message = f"{strategy} is framework {draft.framework}"
     spec.differs("distributionStrategy", message, ("spec", "framework"))
     variables = _job_variables(spec)
@@ -68,8 +67,7 @@ def elastic_job(document: Fields, report: Report) -> Json | None:
             "elasticjob.shards (docs/data.md) instead of DLRover's sharding client"
         )
         spec.differs("enableDynamicSharding", message)
-    spec.done()
-    return jobs.finish(draft, report)
+    return jobs.finish(draft)
 
 
 def _job_variables(spec: Fields) -> list[Json]:
@@ -125,11 +123,10 @@ def _role(kind: str, group: Fields, draft: Draft, variables: list[Json]) -> None
     written["template"] = templates.pod_template(group, "template", (*at, "template"))
     _priority(group, written["template"]["spec"], (*at, "template", "spec"))
     _restart_timeout(role, group, draft)
-    group.done()
     draft.add(role, written, group)
     for container in templates.all_containers(written["template"]):
         templates.add_variables(container, variables)
-    _command(role, draft, group.report)
+    _command(role, draft)
     if "minReplicas" not in written:
         written["minReplicas"] = 1
         message = "minReplicas: 1; there is no lower bound there"
@@ -190,12 +187,10 @@ def _restart_timeout(role: str, group: Fields, draft: Draft) -> None:
     group.differs("restartTimeout", message, ("spec", "health"))
 
 
-def _command(role: str, draft: Draft, report: Report) -> None:
+def _command(role: str, draft: Draft) -> None:
     """Change the training command: torchrun replaces dlrover-run, our variables replace theirs."""
-    where = draft.sources[role]
-    written = draft.roles[role]
-    container = templates.first_container(written["template"])
-    options = torch_commands.convert(written, draft.framework, report, where, role)
+    container = draft.container(role)
+    options = torchrun.convert(draft, role)
     level = options.get("precheck", "0")
     if "network-check" in options or level != "0":
         draft.spec.setdefault("health", {})["nodeCheck"] = {"enabled": True}
@@ -203,7 +198,7 @@ def _command(role: str, draft: Draft, report: Report) -> None:
         message = (
             f"from {option}: each node is checked before it trains, without DLRover's test in pairs"
         )
-        report.differs(where, message, ("spec", "health", "nodeCheck"))
+        draft.report.differs(draft.sources[role], message, ("spec", "health", "nodeCheck"))
     unit = options.get("node-unit", "")
     if re.fullmatch(r"[1-9][0-9]{0,2}", unit):
         draft.spec.setdefault("autoscaling", {})["multipleOf"] = int(unit)
@@ -213,7 +208,7 @@ def _command(role: str, draft: Draft, report: Report) -> None:
             "the command is a part of DLRover, which needs DLRover's master: start the training "
             "program itself, and let it call `import elasticjob` (docs/training.md)"
         )
-        report.lost(where, message, container_place(role))
+        draft.lost(role, message, *CONTAINER)
     known = dict(_VARIABLES)
     if draft.framework == "pytorch":
         known |= _TORCHRUN_VARIABLES
@@ -222,7 +217,7 @@ def _command(role: str, draft: Draft, report: Report) -> None:
     for name in _TORCHRUN_VARIABLES:
         if name not in known and templates.mentions(text, name):
             message = f"{name} is not set: the world's numbers are ELASTICJOB_RANK and _WORLD_SIZE"
-            report.lost(where, message, container_place(role))
+            draft.lost(role, message, *CONTAINER)
 
 
 def _master(group: Fields, draft: Draft) -> None:
@@ -247,14 +242,12 @@ def _master(group: Fields, draft: Draft) -> None:
     for container in spec.list_of_maps("containers"):
         container.lose("env", "variables of DLRover's master")
         words = " ".join([*container.texts("command"), *container.texts("args")])
-        for row in MASTER:
+        for row in TABLES["DLRover's master"]:
             name = option(row).replace("-", "[-_]")
             if row.fate is Fate.LOST and re.search(rf"--{name}(?![\w-])", words):
                 group.lost("", f"--{option(row)}: {row.why}", at)
     spec.raw("restartPolicy")
     group.raw("replicas")
-    for read in (spec, template, group):
-        read.done()
 
 
 def _autoscaling(spec: Fields, draft: Draft) -> None:

@@ -13,8 +13,8 @@ from elasticjob_api.resources import amount_error, bounded_resource, name_error
 from elasticjob_api.scaleplan import ScalePlan
 
 from elasticjob_cli.convert import common_fields, jobs
+from elasticjob_cli.convert.common_fields import role_name
 from elasticjob_cli.convert.fields import Fields
-from elasticjob_cli.convert.naming import role_name
 from elasticjob_cli.convert.report import Report, shown
 
 _POD = re.compile(r".*(?:-edljob-(?P<type>[A-Za-z][A-Za-z-]*)|-(?P<last>[A-Za-z]+))-([0-9]{1,5})")
@@ -23,8 +23,9 @@ _SOURCES = {"manual": "Manual", "auto": "Auto"}
 _CREATED = ("spec", "createPods")
 
 
-def scale_plan(document: Fields, report: Report) -> Json | None:
+def scale_plan(document: Fields) -> Json | None:
     """Convert a ScalePlan of DLRover."""
+    report = document.report
     metadata = common_fields.metadata(document, of_job=False)
     spec = document.map("spec")
     ours: Json = {"jobName": common_fields.owner_name(spec, "ownerJob")}
@@ -41,7 +42,6 @@ def scale_plan(document: Fields, report: Report) -> Json | None:
     }
     _drop_contradicted_amounts(changes, report)
     _servers(spec)
-    spec.done()
     changes = {name: value for name, value in changes.items() if value}
     if len(roles) > MAX_ROLES:
         spec.refused(
@@ -55,8 +55,6 @@ def scale_plan(document: Fields, report: Report) -> Json | None:
         "members save first; each plan of the same spec needs its own name"
     )
     report.differs("spec", message, ("spec",))
-    if report.failed:
-        return None
     written = {
         "apiVersion": names.API_VERSION,
         "kind": "ScalePlan",
@@ -86,7 +84,6 @@ def _role(group: Fields) -> Json:
         found["replicas"] = replicas
     if resource := resources(group, "resource"):
         found["resource"] = resource
-    group.done()
     return found
 
 

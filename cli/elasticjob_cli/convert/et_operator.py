@@ -12,46 +12,41 @@ from elasticjob_api.scale_requests import ScaleIn, ScaleOut
 
 from elasticjob_cli.convert import common_fields, jobs, launcher
 from elasticjob_cli.convert.fields import Fields
-from elasticjob_cli.convert.jobs import Draft, place
-from elasticjob_cli.convert.report import Report
+from elasticjob_cli.convert.jobs import place
 
 API_VERSION = "kai.alibabacloud.com/v1alpha1"
 _SUSPENDED = "job-supervisor.kube-ai.io/job-suspended"
 _BACKOFF_LIMIT = 6
 
 
-def training_job(document: Fields, report: Report) -> Json | None:
+def training_job(document: Fields) -> Json | None:
     """Convert a TrainingJob to framework horovod with a launcher."""
-    draft = Draft(common_fields.metadata(document, of_job=True), "horovod")
+    draft = jobs.begun(document, "horovod")
     spec = document.map("spec")
     policy = common_fields.run_policy(spec, clean_default=None)
     if draft.metadata.get("annotations", {}).pop(_SUSPENDED, "") == "true":
         policy["suspend"] = True
         message = "there a suspended job is never resumed; here suspend: false resumes it"
         at = ("spec", "runPolicy", "suspend")
-        report.differs(f"metadata.annotations.{_SUSPENDED}", message, at)
+        document.differs(f"metadata.annotations.{_SUSPENDED}", message, at)
     draft.spec["runPolicy"] = policy
-    replica_specs = spec.map("etReplicaSpecs")
-    launcher_specs = replica_specs.map("launcher")
-    worker_specs = replica_specs.map("worker")
-    first = launcher.read_role(launcher_specs, "launcher")
-    worker = launcher.read_role(worker_specs, "worker")
+    worker_specs = spec.map("etReplicaSpecs").map("worker")
+    launcher.add_role(draft, "launcher", spec.map("etReplicaSpecs").map("launcher"))
+    launcher.add_role(draft, "worker", worker_specs)
+    worker = draft.roles["worker"]
     common_fields.read_bounds(worker_specs, worker)
     if bounds := worker.keys() & {"minReplicas", "maxReplicas"}:
         message = "minReplicas and maxReplicas are enforced; there they were not"
         worker_specs.differs("", message, place("worker", min(bounds)))
-    _restarts(spec, first)
+    _restarts(spec, draft.roles["launcher"])
     slots = spec.integer("slotsPerWorker", 1, MAX_SLOTS)
     if mode := spec.text("launcherAttachMode"):
         way = "the launcher reaches workers by their agents, without ssh, keys and kubectl exec"
         spec.differs("launcherAttachMode", f"{mode}: {way}")
-    pods = launcher.Pods(first, worker, launcher_specs.path, worker_specs.path, slots)
-    launcher.convert(draft, pods, report)
+    launcher.convert(draft, slots)
     message = "a failed worker is replaced, at most restartLimit (3) times; " + jobs.MORE_MEMORY
-    worker_specs.differs("", message, place("worker"))
-    for read in (launcher_specs, worker_specs, replica_specs, spec):
-        read.done()
-    return jobs.finish(draft, report)
+    draft.differs("worker", message)
+    return jobs.finish(draft)
 
 
 def _restarts(spec: Fields, first: Json) -> None:
@@ -70,21 +65,20 @@ def _restarts(spec: Fields, first: Json) -> None:
     spec.differs("restartPolicy", message, place("launcher", "restartLimit"))
 
 
-def scale_out(document: Fields, report: Report) -> Json | None:
+def scale_out(document: Fields) -> Json | None:
     """Convert a ScaleOut."""
     written, spec = _scaler(document, "ScaleOut")
     to_add = spec.map("toAdd")
     count = to_add.integer("count", 1, MAX_REPLICAS)
-    if count is None and not report.failed:
+    if count is None and not spec.report.failed:
         to_add.invalid("count", None, f"a whole number from 1 to {MAX_REPLICAS}; give it")
     written["spec"]["count"] = count
     at = ("spec", "timeoutSeconds") if "timeoutSeconds" in written["spec"] else ("spec",)
     spec.differs("timeout", "after it, ready pods stay (there all were deleted)", at)
-    to_add.done()
-    return _finished(written, spec, ScaleOut)
+    return jobs.checked(written, ScaleOut, spec.report)
 
 
-def scale_in(document: Fields, report: Report) -> Json | None:
+def scale_in(document: Fields) -> Json | None:
     """Convert a ScaleIn, by count or by the names of pods."""
     written, spec = _scaler(document, "ScaleIn")
     to_delete = spec.map("toDelete")
@@ -97,19 +91,16 @@ def scale_in(document: Fields, report: Report) -> Json | None:
             to_delete.differs("count", message, ("spec", "podNames"))
     elif count is not None:
         written["spec"]["count"] = count
-    elif not report.failed:
+    elif not spec.report.failed:
         message = "has neither count nor podNames; give one, there all workers were deleted"
         to_delete.refused("", message)
-    to_delete.done()
-    return _finished(written, spec, ScaleIn)
+    return jobs.checked(written, ScaleIn, spec.report)
 
 
 def _scaler(document: Fields, kind: str) -> tuple[Json, Fields]:
     metadata = common_fields.metadata(document, of_job=False)
     spec = document.map("spec")
-    selector = spec.map("selector")
-    ours: Json = {"jobName": common_fields.owner_name(selector, "name")}
-    selector.done()
+    ours: Json = {"jobName": common_fields.owner_name(spec.map("selector"), "name")}
     timeout = spec.integer("timeout", 1, 31_536_000)
     if timeout is None:
         spec.differs("timeout", "the default is 600 seconds, not 60", ("spec",))
@@ -160,10 +151,3 @@ def _pod_names(pods: list[str], job: str, to_delete: Fields) -> list[str]:
     )
     to_delete.differs("podNames", message, at)
     return list(dict.fromkeys(found))
-
-
-def _finished(written: Json, spec: Fields, kind: type[ScaleIn | ScaleOut]) -> Json | None:
-    spec.done()
-    if spec.report.failed:
-        return None
-    return jobs.checked(written, kind, spec.report)

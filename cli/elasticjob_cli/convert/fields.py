@@ -17,7 +17,8 @@ MAX_CHARACTERS = 4096
 class Fields:
     """A map of a document.
 
-    Each method reads one field; null counts as a missing field.
+    Each method reads one field; null counts as a missing field. Maps below are read as this one is:
+    `done` covers them, but not the elements of lists.
     """
 
     def __init__(self, values: object, path: str, report: Report) -> None:
@@ -25,6 +26,7 @@ class Fields:
             report.invalid(path, values, "a map")
         self._values: Json = values if isinstance(values, dict) else {}
         self._unread = {name for name, value in self._values.items() if value is not None}
+        self._maps: dict[str, Fields] = {}
         self.path = path
         self.report = report
 
@@ -106,13 +108,15 @@ class Fields:
 
     def map(self, name: str) -> Fields:
         """Read a map; an empty one if it is missing."""
-        value = self.raw(name)
-        return Fields({} if value is None else value, self.where(name), self.report)
+        if name not in self._maps:
+            value = self.raw(name)
+            self._maps[name] = Fields({} if value is None else value, self.where(name), self.report)
+        return self._maps[name]
 
     def maps(self, name: str) -> dict[str, Fields]:
         """Read a map of maps."""
         inner = self.map(name)
-        return {key: Fields(inner.raw(key), inner.where(key), self.report) for key in inner.names()}
+        return {key: inner.map(key) for key in inner.names()}
 
     def items(self, name: str) -> list[Any]:
         """Read a list; an empty one if it is missing."""
@@ -175,6 +179,8 @@ class Fields:
             self.lost(name, message)
 
     def done(self) -> None:
-        """Note each field that was not read as lost."""
+        """Note each field that was not read as lost, here and in the maps that were read."""
+        for inner in self._maps.values():
+            inner.done()
         for name in sorted(self._unread):
             self.lost(name)

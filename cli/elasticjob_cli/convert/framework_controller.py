@@ -1,7 +1,7 @@
 """FrameworkController: Framework of frameworkcontroller.microsoft.com/v1. Pure.
 
 A task there is a pod that does not know the other tasks, so a task role becomes a role without an
-agent. If tasks wait for each other's addresses (`framework_barrier.py`), the role has an agent.
+agent. If tasks wait for each other's addresses (`framework_names.py`), the role has an agent.
 """
 
 from __future__ import annotations
@@ -12,29 +12,28 @@ from elasticjob_api.meta import Json
 
 from elasticjob_cli.convert import (
     common_fields,
-    framework_barrier,
     framework_names,
     jobs,
     templates,
 )
+from elasticjob_cli.convert.common_fields import role_name
 from elasticjob_cli.convert.fields import Fields
 from elasticjob_cli.convert.jobs import Draft, place
-from elasticjob_cli.convert.naming import role_name
-from elasticjob_cli.convert.report import Place, Report
+from elasticjob_cli.convert.report import Place
 
 API_VERSION = "frameworkcontroller.microsoft.com/v1"
 _ALWAYS = -2
 
 
-def framework(document: Fields, report: Report) -> Json | None:
+def framework(document: Fields) -> Json | None:
     """Convert a Framework."""
-    draft = Draft(common_fields.metadata(document, of_job=True), "custom")
+    draft = jobs.begun(document, "custom")
     spec = document.map("spec")
     if description := spec.text("description"):
         draft.metadata.setdefault("annotations", {}).setdefault("description", description)
     policy: Json = {"backoffLimit": MAX_INT32}
     message = "a bound for all members together; there is none there"
-    report.differs("spec.retryPolicy", message, ("spec", "runPolicy", "backoffLimit"))
+    document.differs("spec.retryPolicy", message, ("spec", "runPolicy", "backoffLimit"))
     kind = spec.text("executionType", "Start", choices=("Create", "Start", "Stop"))
     if kind == "Create":
         policy["suspend"] = True
@@ -45,15 +44,13 @@ def framework(document: Fields, report: Report) -> Json | None:
     task_roles = _task_roles(spec, draft)
     job = document.map("metadata")
     name = job.text("name") or job.text("generateName")
-    framework_names.rewrite(draft, name, task_roles, report)
-    if framework_barrier.rewrite(draft, task_roles, report):
+    framework_names.rewrite(draft, name, task_roles)
+    if framework_names.remove_barrier(draft, task_roles):
         policy["startPolicy"] = "AllReady"
     for role, written in draft.roles.items():
         if "agent" in written:
-            message = "minReplicas: there is no lower bound there"
-            report.invented(draft.sources[role], message, place(role, "minReplicas"))
-    spec.done()
-    return jobs.finish(draft, report)
+            draft.invented(role, "minReplicas: there is no lower bound there", "minReplicas")
+    return jobs.finish(draft)
 
 
 def _task_roles(spec: Fields, draft: Draft) -> dict[str, str]:
@@ -77,7 +74,6 @@ def _whole_job_retry(spec: Fields, policy: Json) -> None:
     read = spec.map("retryPolicy")
     fancy = read.boolean("fancyRetryPolicy", default=False)
     count = read.integer("maxRetryCount", _ALWAYS, MAX_INT32) or 0
-    read.done()
     if not fancy and not count:
         return
     retry: Json = {"policy": "OnFailure"}
@@ -119,7 +115,6 @@ def _role(group: Fields, role: str) -> Json:
     if (seconds := task.integer("podGracefulDeletionTimeoutSec", 0, 31_536_000)) is not None:
         found["podForceDeleteSeconds"] = seconds
     found["template"] = templates.pod_template(task, "pod", (*at, "template"))
-    task.done()
     return found
 
 
@@ -127,7 +122,6 @@ def _completion(policy: Fields, at: Place) -> Json:
     """Return when the role ends the job; a count below 1 there means never."""
     failed = policy.integer("minFailedTaskCount", -1, MAX_REPLICAS) or 0
     succeeded = policy.integer("minSucceededTaskCount", -1, MAX_REPLICAS)
-    policy.done()
     found: Json = {"minFailed": failed}
     if failed < 1:
         found["minFailed"] = MAX_REPLICAS
@@ -144,7 +138,6 @@ def _completion(policy: Fields, at: Place) -> Json:
 def _retries(policy: Fields, found: Json, at: Place) -> None:
     fancy = policy.boolean("fancyRetryPolicy", default=False)
     count = policy.integer("maxRetryCount", _ALWAYS, MAX_INT32) or 0
-    policy.done()
     if count == _ALWAYS:
         found["restartOnSuccess"] = True
     found["restartLimit"] = MAX_RESTARTS

@@ -14,7 +14,7 @@ from elasticjob_api.gpus import gpus_of, slots_error
 from elasticjob_api.limits import MAX_ROLES
 from elasticjob_api.meta import Json
 
-from elasticjob_cli.convert import templates
+from elasticjob_cli.convert import common_fields, templates
 from elasticjob_cli.convert.fields import Fields
 from elasticjob_cli.convert.report import Place, Report, shown
 
@@ -43,6 +43,7 @@ class Draft:
 
     metadata: Json
     framework: str
+    report: Report
     spec: Json = field(default_factory=dict)
     roles: dict[str, Json] = field(default_factory=dict)
     sources: dict[str, str] = field(default_factory=dict)
@@ -52,48 +53,59 @@ class Draft:
         self.roles[role] = written
         self.sources[role] = source.path
 
+    def container(self, role: str) -> Json:
+        """Return the container of a role that trains."""
+        return templates.first_container(self.roles[role]["template"])
+
+    def lost(self, role: str, message: str, *inner: str | int) -> None:
+        """Note a loss at a field of a role."""
+        self.report.lost(self.sources[role], message, place(role, *inner))
+
+    def invented(self, role: str, message: str, *inner: str | int) -> None:
+        """Note an invented field of a role."""
+        self.report.invented(self.sources[role], message, place(role, *inner))
+
+    def differs(self, role: str, message: str, *inner: str | int) -> None:
+        """Note a difference at a field of a role."""
+        self.report.differs(self.sources[role], message, place(role, *inner))
+
+    def fix_size(self, role: str, *, source: str = "") -> None:
+        """Set `minReplicas` to `replicas`, as the size of the other operator's job was fixed.
+
+        `source`: the path of the note; empty: that of the role.
+        """
+        written = self.roles[role]
+        written["minReplicas"] = written["replicas"]
+        remedy = "lower it if the program can train with fewer members"
+        message = f"minReplicas: there the size was fixed; {remedy}"
+        where = source or self.sources[role]
+        self.report.invented(where, message, place(role, "minReplicas"))
+
+
+def begun(document: Fields, framework: str) -> Draft:
+    """Return a draft with the metadata of a document."""
+    metadata = common_fields.metadata(document, of_job=True)
+    return Draft(metadata, framework, document.report)
+
 
 def place(role: str, *inner: str | int) -> Place:
     """Return the place of a field of a role."""
     return ("spec", "replicaSpecs", role, *inner)
 
 
-def container_place(role: str, *inner: str | int) -> Place:
-    """Return the place of a field of the container that trains."""
-    return place(role, "template", "spec", "containers", 0, *inner)
+CONTAINER = ("template", "spec", "containers", 0)
+"""The place of the container that trains, in a role."""
 
 
-def bounds(role: Json, report: Report, where: str, at: Place) -> None:
-    """Move `minReplicas` and `maxReplicas` so that `replicas` is between them."""
-    replicas = role["replicas"]
-    if role.get("minReplicas", replicas) > replicas:
-        _move_bound(role, "minReplicas", report, where, at)
-    if role.get("maxReplicas", replicas) < replicas:
-        _move_bound(role, "maxReplicas", report, where, at)
-
-
-def _move_bound(role: Json, name: str, report: Report, where: str, at: Place) -> None:
-    message = f"{name} was {role[name]}; it must include replicas, so it is {role['replicas']}"
-    role[name] = role["replicas"]
-    report.differs(where, message, (*at, name))
-
-
-def fixed_size(role: Json, report: Report, where: str, at: Place) -> None:
-    """Set `minReplicas` to `replicas`, because the size of the other operator's job was fixed."""
-    role["minReplicas"] = role["replicas"]
-    remedy = "lower it if the program can train with fewer members"
-    message = f"minReplicas: there the size was fixed; {remedy}"
-    report.invented(where, message, (*at, "minReplicas"))
-
-
-def finish(draft: Draft, report: Report) -> Json | None:
+def finish(draft: Draft) -> Json | None:
     """Return the ElasticJob; None if it would be invalid, which is noted."""
-    _restart_servers(draft, report)
-    _check_framework(draft, report)
+    report = draft.report
+    _restart_servers(draft)
+    _check_framework(draft)
     for role, written in draft.roles.items():
-        bounds(written, report, draft.sources[role], place(role))
+        _include_replicas(draft, role)
         if written.get("agent") != "None":
-            _make_startable(draft, role, written, report)
+            _make_startable(draft, role)
     if not 1 <= len(draft.roles) <= MAX_ROLES:
         groups = f"has {len(draft.roles)} groups of pods"
         report.refused("spec", f"{groups}, but a job has 1 to {MAX_ROLES} roles; make several jobs")
@@ -113,7 +125,9 @@ def finish(draft: Draft, report: Report) -> Json | None:
 
 
 def checked(written: Json, kind: type[Any], report: Report) -> Json | None:
-    """Return an object if its fields are within their bounds; else note the problem."""
+    """Return an object without an error whose fields are within their bounds; else None."""
+    if report.failed:
+        return None
     try:
         msgspec.convert(written, kind)
     except msgspec.ValidationError as error:
@@ -122,42 +136,49 @@ def checked(written: Json, kind: type[Any], report: Report) -> Json | None:
     return written
 
 
-def _make_startable(draft: Draft, role: str, spec: Json, report: Report) -> None:
+def _include_replicas(draft: Draft, role: str) -> None:
+    """Move `minReplicas` and `maxReplicas` so that `replicas` is between them."""
+    written = draft.roles[role]
+    replicas = written["replicas"]
+    least = written.get("minReplicas", replicas)
+    most = written.get("maxReplicas", replicas)
+    for name, bound, nearest in (
+        ("minReplicas", least, min(least, replicas)),
+        ("maxReplicas", most, max(most, replicas)),
+    ):
+        if bound != nearest:
+            message = f"{name} was {bound}; it must include replicas, so it is {nearest}"
+            written[name] = nearest
+            draft.differs(role, message, name)
+
+
+def _make_startable(draft: Draft, role: str) -> None:
     """Change a role's first container so that the agent can start it."""
-    where = draft.sources[role]
-    container = templates.first_container(spec["template"])
+    container = draft.container(role)
     launched = draft.framework == "horovod" and "launcher" in draft.roles and role != "launcher"
     if not launched and not container.get("command"):
-        _note_missing_command(role, container, report, where)
-    templates.remove_variables(
-        container,
-        _set_by_the_agent(draft.framework, draft.roles),
-        report,
-        where,
-        container_place(role, "env"),
-    )
+        container["command"] = [templates.NO_COMMAND]
+        image = shown(container.get("image", "IMAGE"))
+        message = (
+            "the container has no command, and its image's command is unknown here: write it "
+            f"in place of {templates.NO_COMMAND}: docker image inspect "
+            f"--format '{{{{.Config.Entrypoint}}}} {{{{.Config.Cmd}}}}' {image}"
+        )
+        draft.lost(role, message, *CONTAINER, "command")
+    removed = templates.remove_variables(container, _set_by_the_agent(draft.framework, draft.roles))
+    for name in removed:
+        message = f"{name} is set by the agent, for each world; it is left out"
+        at = place(role, *CONTAINER, "env")
+        draft.report.differs(f"{draft.sources[role]}.env", message, at)
     try:
-        problem = slots_error(spec.get("slotsPerReplica"), gpus_of(container))
+        problem = slots_error(draft.roles[role].get("slotsPerReplica"), gpus_of(container))
     except ValueError as error:
         problem = str(error)
     if problem:
-        report.refused(where, f"slotsPerReplica: {problem}")
+        draft.report.refused(draft.sources[role], f"slotsPerReplica: {problem}")
 
 
-def _note_missing_command(role: str, container: Json, report: Report, where: str) -> None:
-    """Write a placeholder for the command, because the image's own command is unknown here."""
-    container["command"] = [templates.NO_COMMAND]
-    image = shown(container.get("image", "IMAGE"))
-    report.lost(
-        where,
-        "the container has no command, and its image's command is unknown here: write it "
-        f"in place of {templates.NO_COMMAND}: docker image inspect "
-        f"--format '{{{{.Config.Entrypoint}}}} {{{{.Config.Cmd}}}}' {image}",
-        container_place(role, "command"),
-    )
-
-
-def _restart_servers(draft: Draft, report: Report) -> None:
+def _restart_servers(draft: Draft) -> None:
     """Restart TensorFlow's parameter servers in each world; a process cannot change its cluster."""
     servers = draft.roles.get("ps")
     if draft.framework != "tensorflow" or servers is None:
@@ -166,17 +187,17 @@ def _restart_servers(draft: Draft, report: Report) -> None:
     if "chief" in draft.roles:
         servers["onWorldChange"] = "Restart"
         saver = "chief"
-    report.differs(draft.sources["ps"], _SAVE.format(saver=saver), place("ps"))
+    draft.differs("ps", _SAVE.format(saver=saver))
 
 
-def _check_framework(draft: Draft, report: Report) -> None:
+def _check_framework(draft: Draft) -> None:
     """Change the framework to custom if its roles are not those of the job."""
     problem = _role_problem(draft)
     if problem:
         name = draft.framework
         result = f"it is custom, without the variables of {name}"
         message = f"framework {name} does not fit, as {problem}; {result}"
-        report.lost("spec", message, ("spec", "framework"))
+        draft.report.lost("spec", message, ("spec", "framework"))
         draft.framework = "custom"
 
 

@@ -9,35 +9,33 @@ from elasticjob_api.elasticjob import MAX_INT32, MAX_REPLICAS
 from elasticjob_api.limits import MAX_RESTARTS, MAX_SLOTS
 from elasticjob_api.meta import Json
 
-from elasticjob_cli.convert import common_fields, jobs, launcher, templates, torch_commands
+from elasticjob_cli.convert import common_fields, jobs, launcher, templates, torchrun
+from elasticjob_cli.convert.common_fields import role_name
 from elasticjob_cli.convert.fields import Fields
 from elasticjob_cli.convert.jobs import Draft, place
-from elasticjob_cli.convert.kubeflow_policies import restart_policy, run_policy
-from elasticjob_cli.convert.naming import role_name
-from elasticjob_cli.convert.report import Report
 
 MPI_API_VERSION = "kubeflow.org/v2beta1"
 V1_API_VERSION = "kubeflow.org/v1"
 TRAINER_API_VERSION = "trainer.kubeflow.org/v1alpha1"
 _MPI_BACKOFF_LIMIT = 6
+_PERMANENT = ([*range(1, 65)], [*range(65, 128)])
+"""Exit codes that fail a replica for good with restartPolicy ExitCode; a rule has up to 64."""
 
 
-def mpi_job(document: Fields, report: Report) -> Json | None:
+def mpi_job(document: Fields) -> Json | None:
     """Convert an MPIJob of v2beta1: with horovodrun to framework horovod, else to custom."""
-    draft = Draft(common_fields.metadata(document, of_job=True), "horovod")
+    draft = jobs.begun(document, "horovod")
     spec = document.map("spec")
-    policy = spec.map("runPolicy")
-    draft.spec["runPolicy"] = run_policy(policy)
-    return _with_launcher(spec, policy, draft, restarts=_MPI_BACKOFF_LIMIT)
+    _run_policy(spec, draft)
+    return _with_launcher(spec, draft, restarts=_MPI_BACKOFF_LIMIT)
 
 
-def mpi_job_v1(document: Fields, report: Report) -> Json | None:
+def mpi_job_v1(document: Fields) -> Json | None:
     """Convert an MPIJob of v1, whose launcher reaches workers by kubectl exec."""
-    draft = Draft(common_fields.metadata(document, of_job=True), "horovod")
+    draft = jobs.begun(document, "horovod")
     spec = document.map("spec")
-    policy = spec.map("runPolicy")
     clean = spec.text("cleanPodPolicy", choices=common_fields.CLEAN_POLICIES)
-    draft.spec["runPolicy"] = run_policy(policy, clean_default=None if clean else "None")
+    _run_policy(spec, draft, clean_default=None if clean else "None")
     if clean:
         draft.spec["runPolicy"].setdefault("cleanPodPolicy", clean)
     main = spec.text("mainContainer")
@@ -46,32 +44,25 @@ def mpi_job_v1(document: Fields, report: Report) -> Json | None:
         spec.differs("mainContainer", message)
     own = spec.map("mpiReplicaSpecs").map("Launcher").text("restartPolicy", "Never")
     restarts = 0 if own == "Never" else _MPI_BACKOFF_LIMIT
-    return _with_launcher(spec, policy, draft, main=main, restarts=restarts)
+    return _with_launcher(spec, draft, main=main, restarts=restarts)
 
 
-def _with_launcher(
-    spec: Fields, policy: Fields, draft: Draft, *, main: str = "", restarts: int
-) -> Json | None:
+def _with_launcher(spec: Fields, draft: Draft, *, main: str = "", restarts: int) -> Json | None:
     """Convert launcher and workers.
 
     Args:
-        spec: of the job.
-        policy: its run policy.
-        draft: of our job.
+        spec: the spec of their job.
+        draft: our job, with its run policy.
         main: the name of the container that trains; empty: the first one.
-        restarts: of the launcher, if backoffLimit is not given.
+        restarts: the launcher's limit if backoffLimit is not given.
     """
-    report = spec.report
     replica_specs = spec.map("mpiReplicaSpecs")
-    first_specs = replica_specs.map("Launcher")
-    worker_specs = replica_specs.map("Worker")
-    first = launcher.read_role(first_specs, "launcher")
-    worker = launcher.read_role(worker_specs, "worker")
-    for group, role, name in ((first_specs, first, "launcher"), (worker_specs, worker, "worker")):
-        templates.train_in(role["template"], main, group, place(name, "template"))
+    launcher.add_role(draft, "launcher", replica_specs.map("Launcher"), main=main)
+    launcher.add_role(draft, "worker", replica_specs.map("Worker"), main=main)
     limit = draft.spec["runPolicy"].pop("backoffLimit", restarts)
-    first.setdefault("restartLimit", min(limit, MAX_RESTARTS))
-    policy.differs("backoffLimit", "of the launcher, as there", place("launcher", "restartLimit"))
+    draft.roles["launcher"].setdefault("restartLimit", min(limit, MAX_RESTARTS))
+    at = place("launcher", "restartLimit")
+    spec.map("runPolicy").differs("backoffLimit", "of the launcher, as there", at)
     slots = spec.integer("slotsPerWorker", 1, MAX_SLOTS) or 1
     if spec.boolean("runLauncherAsWorker", default=False):
         spec.lost("runLauncherAsWorker")
@@ -83,23 +74,19 @@ def _with_launcher(
         spec.differs("sshAuthMountPath", message)
     if spec.text("mpiImplementation", "OpenMPI") != "OpenMPI":
         spec.lost("mpiImplementation")
-    pods = launcher.Pods(first, worker, first_specs.path, worker_specs.path, slots)
-    launcher.convert(draft, pods, report)
+    launcher.convert(draft, slots)
     message = (
         "a failed worker is replaced, at most restartLimit (3) times; there it is not replaced"
     )
-    worker_specs.differs("", f"{message}; {jobs.MORE_MEMORY}", place("worker"))
-    for read in (first_specs, worker_specs, replica_specs, policy, spec):
-        read.done()
-    return jobs.finish(draft, report)
+    draft.differs("worker", f"{message}; {jobs.MORE_MEMORY}")
+    return jobs.finish(draft)
 
 
-def pytorch_job(document: Fields, report: Report) -> Json | None:
+def pytorch_job(document: Fields) -> Json | None:
     """Convert a PyTorchJob: Master and Worker become the role worker."""
-    draft = Draft(common_fields.metadata(document, of_job=True), "pytorch")
+    draft = jobs.begun(document, "pytorch")
     spec = document.map("spec")
-    policy = spec.map("runPolicy")
-    draft.spec["runPolicy"] = run_policy(policy)
+    _run_policy(spec, draft)
     replica_specs = spec.map("pytorchReplicaSpecs")
     groups = [replica_specs.map(name) for name in ("Master", "Worker") if replica_specs.has(name)]
     if not groups:
@@ -110,13 +97,9 @@ def pytorch_job(document: Fields, report: Report) -> Json | None:
         worker = draft.roles["worker"]
         common_fields.read_processes(spec.map("elasticPolicy"), "nProcPerNode", worker)
         common_fields.read_processes(spec, "nprocPerNode", worker)
-        torch_commands.convert(worker, "pytorch", report, draft.sources["worker"], "worker")
-        _elastic(spec, worker, report)
-    spec.raw("elasticPolicy")
-    spec.raw("nprocPerNode")
-    for read in (*groups, replica_specs, policy, spec):
-        read.done()
-    return jobs.finish(draft, report)
+        torchrun.convert(draft, "worker")
+        _elastic(spec, draft)
+    return jobs.finish(draft)
 
 
 def _pytorch_group(group: Fields, draft: Draft) -> None:
@@ -124,7 +107,7 @@ def _pytorch_group(group: Fields, draft: Draft) -> None:
     template = templates.pod_template(group, "template", (*at, "template"))
     templates.train_in(template, "pytorch", group, (*at, "template"))
     written: Json = {"replicas": common_fields.replicas(group), "template": template}
-    restart_policy(group, "worker", written, draft, "OnFailure")
+    _restart_policy(group, "worker", written, draft, "OnFailure")
     before = draft.roles.get("worker")
     if before is not None:
         written["replicas"] = min(written["replicas"] + before["replicas"], MAX_REPLICAS)
@@ -132,17 +115,17 @@ def _pytorch_group(group: Fields, draft: Draft) -> None:
         group.differs("", message, (*at, "replicas"))
         if before["template"] != template:
             message = "its template differs from the workers', which all members have now"
-            group.report.lost(draft.sources["worker"], message, at)
+            draft.lost("worker", message)
     draft.add("worker", written, group)
 
 
-def _elastic(spec: Fields, worker: Json, report: Report) -> None:
+def _elastic(spec: Fields, draft: Draft) -> None:
+    worker = draft.roles["worker"]
     if not spec.has("elasticPolicy"):
         if "minReplicas" not in worker:
-            jobs.fixed_size(worker, report, "spec", place("worker"))
+            draft.fix_size("worker", source="spec")
         return
     policy = spec.map("elasticPolicy")
-    policy.raw("nProcPerNode")
     common_fields.read_bounds(policy, worker)
     if (restarts := policy.integer("maxRestarts", 0, MAX_INT32)) is not None:
         worker["processRestartLimit"] = min(restarts, MAX_RESTARTS)
@@ -151,25 +134,23 @@ def _elastic(spec: Fields, worker: Json, report: Report) -> None:
     for name in ("rdzvBackend", "rdzvPort", "rdzvHost", "rdzvId", "rdzvConf", "standalone"):
         if policy.raw(name) is not None:
             policy.differs(name, "left out: the job's master knows the members of each world")
-    policy.done()
 
 
-def tf_job(document: Fields, report: Report) -> Json | None:
+def tf_job(document: Fields) -> Json | None:
     """Convert a TFJob."""
-    return _job_of_roles(document, "tensorflow", "tfReplicaSpecs", report)
+    return _job_of_roles(document, "tensorflow", "tfReplicaSpecs")
 
 
-def jax_job(document: Fields, report: Report) -> Json | None:
+def jax_job(document: Fields) -> Json | None:
     """Convert a JAXJob."""
-    return _job_of_roles(document, "jax", "jaxReplicaSpecs", report)
+    return _job_of_roles(document, "jax", "jaxReplicaSpecs")
 
 
-def _job_of_roles(document: Fields, framework: str, field: str, report: Report) -> Json | None:
+def _job_of_roles(document: Fields, framework: str, field: str) -> Json | None:
     """Convert a job whose groups of pods become roles of the same names."""
-    draft = Draft(common_fields.metadata(document, of_job=True), framework)
+    draft = jobs.begun(document, framework)
     spec = document.map("spec")
-    policy = spec.map("runPolicy")
-    draft.spec["runPolicy"] = run_policy(policy)
+    _run_policy(spec, draft)
     for kind, group in spec.maps(field).items():
         role = "chief" if kind == "Master" else role_name(kind.lower())
         if role in draft.roles:
@@ -181,16 +162,62 @@ def _job_of_roles(document: Fields, framework: str, field: str, report: Report) 
         template = templates.pod_template(group, "template", at)
         templates.train_in(template, framework, group, at)
         written: Json = {"replicas": common_fields.replicas(group), "template": template}
-        restart_policy(group, role, written, draft, "Never")
-        jobs.fixed_size(written, report, group.path, place(role))
+        _restart_policy(group, role, written, draft, "Never")
         draft.add(role, written, group)
-        group.done()
+        draft.fix_size(role)
     if success := spec.text("successPolicy"):
         message = "left out: the job ends with its chief, or else with all workers"
         spec.differs("successPolicy", f"{success} is {message}")
     if spec.boolean("enableDynamicWorker", default=False):
         message = "left out: members may always come and go, within the bounds"
         spec.differs("enableDynamicWorker", message)
-    for read in (policy, spec):
-        read.done()
-    return jobs.finish(draft, report)
+    return jobs.finish(draft)
+
+
+def _run_policy(spec: Fields, draft: Draft, *, clean_default: str | None = "None") -> None:
+    """Read the run policy of a job, and the limit of its restarts."""
+    policy = spec.map("runPolicy")
+    found = common_fields.run_policy(policy, clean_default=clean_default)
+    if (limit := policy.integer("backoffLimit", 0, MAX_INT32)) is not None:
+        found["backoffLimit"] = limit
+    if policy.boolean("suspend", default=False):
+        found["suspend"] = True
+    if wanted := _scheduling_policy(policy.map("schedulingPolicy")):
+        found["schedulingPolicy"] = wanted
+    draft.spec["runPolicy"] = found
+
+
+def _scheduling_policy(scheduling: Fields) -> Json:
+    wanted: Json = {}
+    queue = scheduling.text("queue")
+    if queue or scheduling.has("minAvailable"):
+        wanted["gang"] = "volcano"
+        message = "gang: volcano; the job does not name its scheduler"
+        scheduling.invented("", message, ("spec", "runPolicy", "schedulingPolicy"))
+    if queue:
+        wanted["queue"] = queue
+    if name := scheduling.text("priorityClass"):
+        wanted["priorityClassName"] = name
+    return wanted
+
+
+def _restart_policy(group: Fields, role: str, written: Json, draft: Draft, default: str) -> None:
+    """Convert the restart policy of a group of pods to the limit and the rules of a role."""
+    policy = group.text("restartPolicy", default, choices=launcher.POLICIES)
+    at = place(role, "restartLimit")
+    limit = draft.spec["runPolicy"].get("backoffLimit")
+    if policy == "Never":
+        written["restartLimit"] = 0
+        message = launcher.NEVER.format(what="job")
+    elif limit is not None:
+        written["restartLimit"] = min(limit, MAX_RESTARTS)
+        message = f"{policy}: the limit is backoffLimit; {jobs.MORE_MEMORY}"
+    else:
+        restarts = "a member is restarted at most restartLimit (3) times"
+        message = f"{policy}: {restarts}; {jobs.MORE_MEMORY}"
+        at = place(role)
+    if policy == "ExitCode":
+        written["restartRules"] = [
+            {"action": "FailJob", "exitCodes": codes} for codes in _PERMANENT
+        ]
+    group.differs("restartPolicy", message, at)

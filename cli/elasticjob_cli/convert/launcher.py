@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 
 from elasticjob_api import names
 from elasticjob_api.meta import Json
 
-from elasticjob_cli.convert import common_fields, jobs, templates
+from elasticjob_cli.convert import common_fields, templates
 from elasticjob_cli.convert.fields import Fields
-from elasticjob_cli.convert.jobs import Draft, container_place, place
-from elasticjob_cli.convert.report import Report
+from elasticjob_cli.convert.jobs import CONTAINER, Draft, place
 
 LAUNCHER = "launcher"
 WORKER = "worker"
@@ -28,53 +26,51 @@ _MOST = re.compile(r"--max-np[= ]+([0-9]{1,4})\b")
 _DEFAULT_SSH_SERVER = ["/usr/sbin/sshd", "-De"]
 
 
-@dataclass(frozen=True)
-class Pods:
-    """Launcher and workers as they were read, with their paths in the document."""
+def add_role(draft: Draft, role: str, read: Fields, *, main: str = "") -> None:
+    """Read the fields that launcher and workers share.
 
-    launcher: Json
-    worker: Json
-    launcher_source: str
-    worker_source: str
-    slots: int | None
-
-
-def read_role(read: Fields, role: str) -> Json:
-    """Read the fields that launcher and workers share."""
-    template = templates.pod_template(read, "template", place(role, "template"))
-    found: Json = {"replicas": common_fields.replicas(read), "template": template}
+    `main`: the name of the container that trains; empty: the first one.
+    """
+    at = place(role, "template")
+    template = templates.pod_template(read, "template", at)
+    templates.train_in(template, main, read, at)
+    written: Json = {"replicas": common_fields.replicas(read), "template": template}
     if read.text("restartPolicy", choices=POLICIES) == "Never":
-        found["restartLimit"] = 0
+        written["restartLimit"] = 0
         read.differs("restartPolicy", NEVER.format(what="member"), place(role, "restartLimit"))
-    return found
+    draft.add(role, written, read)
 
 
-def convert(draft: Draft, pods: Pods, report: Report) -> None:
-    """Write launcher and workers into a job."""
-    draft.sources |= {LAUNCHER: pods.launcher_source, WORKER: pods.worker_source}
-    _one_launcher(pods, report)
-    container = templates.first_container(pods.launcher["template"])
+def convert(draft: Draft, slots: int | None) -> None:
+    """Convert the commands of launcher and workers, and what follows from them.
+
+    `slots`: the number of processes in a worker, if it is given.
+    """
+    launcher = draft.roles[LAUNCHER]
+    if launcher["replicas"] != 1:
+        message = f"replicas was {launcher['replicas']}; there is one launcher"
+        draft.differs(LAUNCHER, message, "replicas")
+        launcher["replicas"] = 1
+    container = draft.container(LAUNCHER)
     text = templates.command_text(container)
-    with_horovodrun = templates.mentions(text, "horovodrun")
     templates.change_words(container, lambda word: _DISCOVERY_SCRIPT.sub("discover_hosts", word))
     reads_file = bool(_HOST_FILE.search(templates.command_text(container)))
     if reads_file:
         templates.change_words(container, lambda word: _HOST_FILE.sub(_host_file, word))
-        report.differs(
-            pods.launcher_source,
+        message = (
             f"the agent keeps files with the hosts in {names.HOST_FILES_DIRECTORY}: hostfile "
             "(host:slots) and deepspeed-hostfile (host slots=N, also for mpirun), with names for "
-            "the agents' ssh, or addresses if workers have a command of their own",
-            container_place(LAUNCHER),
+            "the agents' ssh, or addresses if workers have a command of their own"
         )
-    if pods.slots is not None:
-        pods.worker["slotsPerReplica"] = pods.slots
-    if with_horovodrun:
-        _horovodrun(draft, pods, text, report)
+        draft.differs(LAUNCHER, message, *CONTAINER)
+    if slots is not None:
+        draft.roles[WORKER]["slotsPerReplica"] = slots
+    if templates.mentions(text, "horovodrun"):
+        _horovodrun(draft)
+        _bounds_of_horovodrun(draft, text, slots or 1)
     else:
-        _mpirun(draft, pods, report, reads_file=reads_file)
+        _mpirun(draft, reads_file=reads_file)
     draft.spec.setdefault("runPolicy", {})["startPolicy"] = "AllReady"
-    draft.roles |= {LAUNCHER: pods.launcher, WORKER: pods.worker}
 
 
 def _host_file(found: re.Match[str]) -> str:
@@ -86,17 +82,10 @@ def _host_file(found: re.Match[str]) -> str:
     return f"{names.HOST_FILES_DIRECTORY}/{name}"
 
 
-def _one_launcher(pods: Pods, report: Report) -> None:
-    if pods.launcher["replicas"] != 1:
-        message = f"replicas was {pods.launcher['replicas']}; there is one launcher"
-        report.differs(pods.launcher_source, message, place(LAUNCHER, "replicas"))
-        pods.launcher["replicas"] = 1
-
-
-def _horovodrun(draft: Draft, pods: Pods, text: str, report: Report) -> None:
+def _horovodrun(draft: Draft) -> None:
     """Convert a job with horovodrun: the agents start its processes, without an ssh server."""
     draft.framework = "horovod"
-    worker = templates.first_container(pods.worker["template"])
+    worker = draft.container(WORKER)
     command = templates.command_text(worker)
     if _SSH_SERVER.search(command) or command.startswith("sleep "):
         worker.pop("command", None)
@@ -104,55 +93,48 @@ def _horovodrun(draft: Draft, pods: Pods, text: str, report: Report) -> None:
         message = (
             "no ssh server and no keys: workers wait, and the agents start horovodrun's processes"
         )
-        report.differs(pods.worker_source, message, container_place(WORKER))
+        draft.differs(WORKER, message, *CONTAINER)
     elif _TRAINS_ALONE.fullmatch(str((worker.get("command") or [""])[0])):
         worker.pop("command")
         worker.pop("args", None)
         message = "left out: it would train alone in each worker, as the launcher starts training"
-        report.lost(
-            f"{pods.worker_source}.template", f"command: {message}", container_place(WORKER)
-        )
+        where = f"{draft.sources[WORKER]}.template"
+        draft.report.lost(where, f"command: {message}", place(WORKER, *CONTAINER))
     elif worker.get("command"):
-        report.lost(
-            pods.worker_source,
+        message = (
             "a worker with its own command can be reached only by an ssh of the image with its own "
-            "keys; remove the command, and the agents start horovodrun's processes",
-            container_place(WORKER),
+            "keys; remove the command, and the agents start horovodrun's processes"
         )
+        draft.lost(WORKER, message, *CONTAINER)
     else:
         worker.pop("args", None)
-    launcher = templates.first_container(pods.launcher["template"])
-    if "discover_hosts" not in templates.command_text(launcher):
-        report.lost(
-            pods.launcher_source,
+    if "discover_hosts" not in templates.command_text(draft.container(LAUNCHER)):
+        message = (
             "horovodrun has fixed hosts, whose names do not exist here; give it "
-            "--host-discovery-script discover_hosts, --min-np and --max-np",
-            container_place(LAUNCHER),
+            "--host-discovery-script discover_hosts, --min-np and --max-np"
         )
-    _bounds_of_horovodrun(pods, text, report)
+        draft.lost(LAUNCHER, message, *CONTAINER)
 
 
-def _bounds_of_horovodrun(pods: Pods, text: str, report: Report) -> None:
+def _bounds_of_horovodrun(draft: Draft, text: str, slots: int) -> None:
     """Take missing bounds from horovodrun's options, which count processes."""
-    slots = pods.slots or 1
+    worker = draft.roles[WORKER]
     fewest = _FEWEST.search(text)
     most = _MOST.search(text)
     from_options = "from the options of horovodrun"
-    if "minReplicas" not in pods.worker:
-        size = min(1, pods.worker["replicas"])
+    if "minReplicas" not in worker:
+        worker["minReplicas"] = min(1, worker["replicas"])
         origin = "fewest workers to train with"
         if fewest:
-            size = -(-int(fewest[1]) // slots)  # rounded up
+            worker["minReplicas"] = -(-int(fewest[1]) // slots)  # rounded up
             origin = from_options
-        pods.worker["minReplicas"] = size
-        report.invented(pods.worker_source, f"minReplicas: {origin}", place(WORKER, "minReplicas"))
-    if "maxReplicas" not in pods.worker and most:
-        pods.worker["maxReplicas"] = max(int(most[1]) // slots, 1)
-        message = f"maxReplicas: {from_options}"
-        report.invented(pods.worker_source, message, place(WORKER, "maxReplicas"))
+        draft.invented(WORKER, f"minReplicas: {origin}", "minReplicas")
+    if "maxReplicas" not in worker and most:
+        worker["maxReplicas"] = max(int(most[1]) // slots, 1)
+        draft.invented(WORKER, f"maxReplicas: {from_options}", "maxReplicas")
 
 
-def _mpirun(draft: Draft, pods: Pods, report: Report, *, reads_file: bool) -> None:
+def _mpirun(draft: Draft, *, reads_file: bool) -> None:
     """Convert a job with another launcher, whose ssh needs keys of the user.
 
     If its command does not name the file with the hosts, the user has to write that file, too.
@@ -168,14 +150,14 @@ def _mpirun(draft: Draft, pods: Pods, report: Report, *, reads_file: bool) -> No
         remedy += (
             ", and call: discover_hosts --hostfile > /tmp/hosts && mpirun --hostfile /tmp/hosts"
         )
-        pods.launcher["completion"] = {"minSucceeded": 1}
-        pods.worker["onWorldChange"] = "Keep"
-    report.lost(pods.launcher_source, f"{message}; {remedy}", container_place(LAUNCHER))
-    worker = templates.first_container(pods.worker["template"])
+        draft.roles[LAUNCHER]["completion"] = {"minSucceeded": 1}
+        draft.roles[WORKER]["onWorldChange"] = "Keep"
+    draft.lost(LAUNCHER, f"{message}; {remedy}", *CONTAINER)
+    worker = draft.container(WORKER)
     if not worker.get("command"):
         worker["command"] = list(_DEFAULT_SSH_SERVER)
         worker.pop("args", None)
         message = "command: the ssh server that workers without a command run there"
-        report.invented(pods.worker_source, message, container_place(WORKER, "command"))
-    if "minReplicas" not in pods.worker:
-        jobs.fixed_size(pods.worker, report, pods.worker_source, place(WORKER))
+        draft.invented(WORKER, message, *CONTAINER, "command")
+    if "minReplicas" not in draft.roles[WORKER]:
+        draft.fix_size(WORKER)

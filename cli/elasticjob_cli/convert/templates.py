@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import copy
 import re
-from collections.abc import Callable, Iterable
-from typing import Any
+from collections.abc import Callable, Collection, Iterable
 
 from elasticjob_api.meta import Json
 
 from elasticjob_cli.convert.fields import Fields
 from elasticjob_cli.convert.pod_fields import CONTAINER_FIELDS, POD_FIELDS
-from elasticjob_cli.convert.report import Place, Report
+from elasticjob_cli.convert.report import Place
 
 NO_COMMAND = "command-of-the-image"
 """The placeholder of a command that the user has to write."""
@@ -24,7 +23,7 @@ def pod_template(fields: Fields, name: str, at: Place) -> Json:
 
     Args:
         fields: the map with the template.
-        name: of the template's field.
+        name: the field with the template.
         at: the place of the template in the ElasticJob.
     """
     if not fields.has(name):
@@ -32,7 +31,8 @@ def pod_template(fields: Fields, name: str, at: Place) -> Json:
         fields.raw(name)
         return _empty()
     read = fields.map(name)
-    metadata = _metadata(read.map("metadata"))
+    metadata = labels_and_annotations(read.map("metadata"))
+    read.map("metadata").raw("creationTimestamp")
     template: Json = {"metadata": metadata} if metadata else {}
     spec = read.map("spec")
     containers = _containers(spec, "containers")
@@ -49,7 +49,6 @@ def pod_template(fields: Fields, name: str, at: Place) -> Json:
     template["spec"] = written
     _drop_restart_policy(spec, written, at)
     _drop_names(spec, written, at)
-    read.done()
     return _empty() if read.report.failed else template
 
 
@@ -61,13 +60,6 @@ def labels_and_annotations(metadata: Fields) -> Json:
     """Read labels and annotations, without those that are empty."""
     found = {name: metadata.text_map(name) for name in ("labels", "annotations")}
     return {name: texts for name, texts in found.items() if texts}
-
-
-def _metadata(metadata: Fields) -> Json:
-    found = labels_and_annotations(metadata)
-    metadata.raw("creationTimestamp")
-    metadata.done()
-    return found
 
 
 def _containers(spec: Fields, name: str) -> list[Json]:
@@ -90,10 +82,11 @@ def _containers(spec: Fields, name: str) -> list[Json]:
 
 def _known(read: Fields, known: frozenset[str]) -> Json:
     """Return a copy of the fields that pods have: the API server refuses a misspelled one."""
-    for name in read.names():
+    values = {name: read.raw(name) for name in read.names()}
+    for name in values:
         if name not in known:
             read.lost(name, "is no field of Kubernetes; it is left out")
-    return {name: copy.deepcopy(read.raw(name)) for name in read.names() if name in known}
+    return {name: copy.deepcopy(value) for name, value in values.items() if name in known}
 
 
 def _drop_restart_policy(spec: Fields, written: Json, at: Place) -> None:
@@ -160,22 +153,15 @@ def add_variables(container: Json, variables: Iterable[Json]) -> None:
         container["env"] = [*new, *own]
 
 
-def remove_variables(
-    container: Json, names: frozenset[str], report: Report, where: str, at: Place
-) -> None:
-    """Remove the variables that the agent sets."""
-    own: list[Any] = container.get("env") or []
-    kept = []
-    for variable in own:
-        if (name := variable.get("name")) not in names:
-            kept.append(variable)
-            continue
-        message = f"{name} is set by the agent, for each world; it is left out"
-        report.differs(f"{where}.env", message, at)
+def remove_variables(container: Json, names: Collection[str]) -> list[str]:
+    """Remove variables from a container; return the names of those that it had."""
+    own: list[Json] = container.get("env") or []
+    kept = [variable for variable in own if variable.get("name") not in names]
     if kept:
         container["env"] = kept
     elif own:
         del container["env"]
+    return [variable["name"] for variable in own if variable.get("name") in names]
 
 
 def mentions(text: str, name: str) -> bool:

@@ -12,10 +12,9 @@ import re
 from elasticjob_api.elasticjob import MAX_INT32
 from elasticjob_api.meta import Json
 
-from elasticjob_cli.convert import common_fields, jobs, templates, torch_commands
+from elasticjob_cli.convert import common_fields, jobs, templates, torchrun
 from elasticjob_cli.convert.fields import Fields
-from elasticjob_cli.convert.jobs import Draft, container_place, place
-from elasticjob_cli.convert.report import Report
+from elasticjob_cli.convert.jobs import CONTAINER, Draft, place
 
 _FRAMEWORKS = (
     (r"torch", "pytorch"),
@@ -26,7 +25,7 @@ _FRAMEWORKS = (
 _NO_IMAGE = "image-of-the-runtime"
 
 
-def train_job(document: Fields, report: Report) -> Json | None:
+def train_job(document: Fields) -> Json | None:
     """Convert a TrainJob to a job with the role worker."""
     spec = document.map("spec")
     runtime = spec.map("runtimeRef")
@@ -36,11 +35,11 @@ def train_job(document: Fields, report: Report) -> Json | None:
         if runtime.text(field):
             runtime.differs(field, "left out: only the name of the runtime counts")
     framework = next((ours for pattern, ours in _FRAMEWORKS if re.search(pattern, name)), "custom")
-    draft = Draft(common_fields.metadata(document, of_job=True), framework)
+    draft = jobs.begun(document, framework)
     message = f"framework {framework}: by the name of the runtime, {name}"
     runtime.invented("", message, ("spec", "framework"))
     trainer = spec.map("trainer")
-    _worker(trainer, spec, draft, report)
+    _worker(trainer, spec, draft)
     fields = "volumes, security context, tolerations, gang"
     message = f"other fields of runtime {name} ({fields}) are unknown here"
     remedy = f"compare with kubectl get {kind.lower()} {name}"
@@ -54,12 +53,10 @@ def train_job(document: Fields, report: Report) -> Json | None:
     draft.spec["runPolicy"] = policy
     if manager := spec.text("managedBy"):
         spec.differs("managedBy", f"{manager} is left out: this operator manages the job")
-    for read in (trainer, runtime, spec):
-        read.done()
-    return jobs.finish(draft, report)
+    return jobs.finish(draft)
 
 
-def _worker(trainer: Fields, spec: Fields, draft: Draft, report: Report) -> None:
+def _worker(trainer: Fields, spec: Fields, draft: Draft) -> None:
     at = place("worker")
     worker: Json = {
         "replicas": common_fields.replicas(trainer, "numNodes"),
@@ -71,13 +68,13 @@ def _worker(trainer: Fields, spec: Fields, draft: Draft, report: Report) -> None
         trainer.invented("numNodes", message, (*at, "replicas"))
     if not trainer.has("image"):
         message = f"the image is the runtime's: write it in place of {_NO_IMAGE}"
-        trainer.lost("image", message, container_place("worker", "image"))
+        trainer.lost("image", message, place("worker", *CONTAINER, "image"))
     if word := common_fields.read_processes(trainer, "numProcPerNode", worker):
         message = f"numProcPerNode {word}: there is a process for each GPU, or one"
         trainer.differs("numProcPerNode", message, at)
-    torch_commands.convert(worker, draft.framework, report, trainer.path, "worker")
+    torchrun.convert(draft, "worker")
     if "maxReplicas" not in worker:
-        jobs.fixed_size(worker, report, trainer.path, at)
+        draft.fix_size("worker")
 
 
 def _template(trainer: Fields, spec: Fields) -> Json:

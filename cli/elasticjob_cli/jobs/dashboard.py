@@ -14,8 +14,7 @@ from elasticjob_client.cluster import Access, Cluster
 from elasticjob_client.dashboard import serve_dashboard
 from elasticjob_client.jobs_page import serve_jobs
 
-from elasticjob_cli.common.completion import complete_job
-from elasticjob_cli.common.options import for_cluster, run, run_on_job
+from elasticjob_cli.common.options import complete_job, for_cluster, run, run_on_job
 from elasticjob_cli.common.streams import echo
 
 

@@ -19,8 +19,14 @@ from elasticjob_client.errors import ClientError, WrongArgument
 from elasticjob_client.execution import STDERR, Execution, execute
 from elasticjob_client.members import Choice, JobPod, chosen_pods
 
-from elasticjob_cli.common.completion import complete_pod
-from elasticjob_cli.common.options import AnyRole, Job, for_cluster, reported, run_on_job
+from elasticjob_cli.common.options import (
+    AnyRole,
+    Job,
+    complete_pod,
+    for_cluster,
+    reported,
+    run_on_job,
+)
 from elasticjob_cli.common.streams import echo
 
 _CHUNK = 1 << 15

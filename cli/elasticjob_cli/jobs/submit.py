@@ -1,20 +1,21 @@
-"""`elasticjob submit`: creates a job from a job file, or from a Python script."""
+"""`elasticjob submit` and `init`: create a job, or write the file of one to start from."""
 
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable, Collection, Mapping, Sequence
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 from elasticjob_api.meta import Json
 from elasticjob_client.cluster import Access, Cluster
-from elasticjob_client.errors import NoLogs, WrongArgument
+from elasticjob_client.errors import ClientError, NoLogs, WrongArgument
 from elasticjob_client.logs import LogOptions
 from elasticjob_client.members import Choice
-from elasticjob_client.namespace_defaults import Completed, completed
 from elasticjob_client.scripts import of_script
+from elasticjob_client.starter import starter
 from elasticjob_client.submission import (
     Submission,
     in_namespace_of,
@@ -23,17 +24,67 @@ from elasticjob_client.submission import (
     read_job_file,
 )
 from elasticjob_client.submission import submit as create
-from elasticjob_client.template_options import template_of
+from elasticjob_client.template_options import OPTIONS, Completed, Option, completed, template_of
 from elasticjob_client.waiting import wait_for
 from elasticjob_client.yaml_text import as_yaml
 from elasticjob_kube.resources import ELASTIC_JOBS
 
-from elasticjob_cli.common.options import for_cluster, reported, run
+from elasticjob_cli.common.local_runs import check_name
+from elasticjob_cli.common.options import Framework, for_cluster, reported, run, with_options
 from elasticjob_cli.common.streams import echo
 from elasticjob_cli.jobs.logs import print_logs
-from elasticjob_cli.jobs.template import Given, read_requirements, with_template
 
+Given = Mapping[str, Sequence[str]]
+"""The texts that each option was given, by its name; only those of options that were given."""
+_REQUIREMENTS = "requirements"
 _SCRIPT = ".py"
+
+
+def with_template(
+    *, without: Collection[str] = ()
+) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """Give a command the options of a `JobTemplate`, in place of its parameter `given`.
+
+    `without`: names of options that the command does not have.
+    """
+    options = {
+        name.replace("-", "_"): _annotation(name, option)
+        for name, option in OPTIONS.items()
+        if name not in without
+    }
+    options[_REQUIREMENTS] = Annotated[
+        list[str] | None,
+        typer.Option(help="A requirements.txt, as --pip for each line.", metavar="FILE"),
+    ]
+
+    def value(**given: Any) -> Given:
+        texts = {name.replace("_", "-"): each for name, each in given.items() if each}
+        return {
+            name: each if isinstance(each, list) else [str(each)] for name, each in texts.items()
+        }
+
+    return lambda command: with_options(command, "given", options, value)
+
+
+def _annotation(name: str, option: Option) -> Any:
+    flags = [f"--{name}", "--dir"] if name == "file" else [f"--{name}"]
+    several = "; may be given more than once." if option.many else ""
+    text = option.help.rstrip(".") + several if several else option.help
+    declared = typer.Option(*flags, help=text, metavar=option.metavar)
+    if name == "framework":
+        return Annotated[Framework | None, typer.Option(*flags, help=text)]
+    return Annotated[(list[str] if option.many else str) | None, declared]
+
+
+def read_requirements(given: Given) -> Given:
+    """Put the lines of requirements files in place of the files. Raises `WrongArgument`."""
+    texts = dict(given)
+    for file in texts.pop(_REQUIREMENTS, ()):
+        try:
+            texts["pip"] = [*texts.get("pip", ()), *Path(file).read_text().splitlines()]
+        except (OSError, UnicodeDecodeError) as error:
+            raise WrongArgument(f"--{_REQUIREMENTS} {file} cannot be read: {error}") from error
+    return texts
 
 
 class DryRun(StrEnum):
@@ -159,3 +210,30 @@ def _print(made: list[Json], output: Format | None, dry_run: DryRun | None) -> N
         echo(f"job {name} would be created (not shown to the API server)")
     else:
         echo(f"job {name} is submitted; elasticjob logs -f {name} follows it")
+
+
+@with_template(without=("framework", "file"))
+def init(
+    framework: Annotated[Framework, typer.Option(help="Framework of the training.")],
+    given: Given,
+    name: Annotated[
+        str, typer.Option(help="Name of the job, and of the file: NAME.yaml.")
+    ] = "train",
+) -> None:
+    """Write a commented job file for a framework.
+
+    The file is NAME.yaml in this folder, for `elasticjob submit`. An existing file is kept.
+    """
+    path = Path(f"{name}.yaml")
+    with reported():
+        check_name(name)
+        template = template_of(read_requirements(given))
+        text = starter(framework.value, name=name, template=template)
+        try:
+            with path.open("x") as file:
+                file.write(text)
+        except FileExistsError as error:
+            raise ClientError(f"{path} exists; give another --name, or remove it") from error
+        except OSError as error:
+            raise ClientError(f"{path} cannot be written: {error.strerror or error}") from error
+    echo(f"{path} is written; change image and command, then: elasticjob submit {path}")

@@ -1,4 +1,7 @@
-"""Starts a run: makes its folder, credentials and addresses, its guard, and its supervisor."""
+"""`elasticjob run`: runs a job on this machine, without Kubernetes.
+
+It makes the folder, credentials and addresses of a run, its guard, and its supervisor.
+"""
 
 from __future__ import annotations
 
@@ -17,16 +20,19 @@ from datetime import timedelta
 from importlib.util import find_spec
 from pathlib import Path
 from types import MappingProxyType
+from typing import Annotated
 
+import typer
 from elasticjob_api import names
 from elasticjob_api.frameworks import FRAMEWORKS, launchers
 from elasticjob_client.errors import ClientError, WrongArgument
 
 from elasticjob_cli.common.local_runs import RunInfo, base_folder, check_name
+from elasticjob_cli.common.options import Framework, reported
 from elasticjob_cli.run import environment
 from elasticjob_cli.run.environment import Run
 from elasticjob_cli.run.folder import Claim, claimed, name_from_command, start_guard, write_info
-from elasticjob_cli.run.sizes import Bounds
+from elasticjob_cli.run.sizes import Bounds, initial_size
 
 _MASTERS_PACKAGES = ("aiohttp", "grpc_health", "grpc_reflection", "prometheus_client", "uvloop")
 _ADDRESS_ATTEMPTS = 100
@@ -45,6 +51,64 @@ _IN_PLACE_OF_OPTIONS = MappingProxyType(
 """Options of `elasticjob run` by options of a launcher."""
 
 
+def run(
+    command: Annotated[
+        list[str],
+        typer.Argument(
+            help="The training command; a file.py is run by this Python.", metavar="COMMAND..."
+        ),
+    ],
+    number: Annotated[
+        int | None,
+        typer.Option(
+            "-n", help="The first number of workers; default: the fewest of --workers, else 1."
+        ),
+    ] = None,
+    workers: Annotated[
+        str | None,
+        typer.Option(help="Workers (4), or the fewest and the most (1:4).", metavar="N|MIN:MAX"),
+    ] = None,
+    framework: Annotated[
+        Framework | None,
+        typer.Option(
+            help="The framework whose variables the workers get; default: pytorch for torchrun, "
+            "else custom."
+        ),
+    ] = None,
+    name: Annotated[
+        str | None,
+        typer.Option(
+            help="The run's name for other commands, such as scale; default: the script's."
+        ),
+    ] = None,
+    restart_limit: Annotated[
+        int,
+        typer.Option(help="The number of restarts of a program that crashes.", min=0, max=10_000),
+    ] = 0,
+) -> None:
+    """Train on this machine, without a cluster.
+
+    Master and workers are processes on this machine. `elasticjob scale NAME 4` in another terminal
+    changes their number. Ctrl-C lets them save; a second one kills them. Exit code 0: the training
+    has succeeded.
+    """
+    with reported():
+        size, bounds = initial_size(number, workers)
+        default = "pytorch" if launchers.launcher_of(command) else "custom"
+        chosen = framework.value if framework else default
+        code = launch(
+            Wanted(
+                without_separator(command),
+                size,
+                bounds,
+                framework=chosen,
+                name=name,
+                restart_limit=restart_limit,
+            )
+        )
+    raise typer.Exit(code)
+
+
 @dataclass(frozen=True)
 class Wanted:
     """The user's request for a run.
@@ -52,9 +116,9 @@ class Wanted:
     Attributes:
         command: the training command.
         size: the first number of workers.
-        bounds: of the number of workers.
+        bounds: the fewest and the most workers.
         framework: the workers get its variables.
-        name: of the run; None: derived from the command.
+        name: the run's name; None to derive it from the command.
         restart_limit: the number of restarts of a crashed program.
     """
 

@@ -60,7 +60,7 @@ class Children:
     def prepare(
         self, facts: Message | None, parts: list[Message], oom_score: str, *, rests: bool
     ) -> None:
-        """Let children import these parts of a plan, one child after another.
+        """Let children import these parts of an import list, one child after another.
 
         Args:
             facts: facts about an earlier child, if none has been started yet.
@@ -68,16 +68,18 @@ class Children:
             oom_score: the score of a child that runs.
             rests: whether children leave most of the CPU to others while they import.
         """
-        plan = {"plan": parts, "rests": rests, "oom_score": oom_score, "index": -1}
+        content = {"imports": parts, "rests": rests, "oom_score": oom_score, "index": -1}
         if self._waiting:
             for child in self._waiting:
-                child.order(plan, MORE)
+                child.order(content, MORE)
                 child.wait()
         elif facts is not None and facts["command"][0] == sys.executable:
             self._command = facts["command"]
             environment = {**self._given, **facts["environment"]}
             for _ in range(facts["count"]):
-                child = _Child(subprocess.Popen, self._command, self._pipe, plan, env=environment)
+                child = _Child(
+                    subprocess.Popen, self._command, self._pipe, content, env=environment
+                )
                 self._waiting.append(child)
                 child.wait()
 
@@ -120,7 +122,7 @@ class Children:
             child.end()
         if index == 0:
             options.pop("args", None)
-            child = _Child(start_cold, words, self._pipe, {"plan": None, "index": 0}, **options)
+            child = _Child(start_cold, words, self._pipe, {"imports": None, "index": 0}, **options)
             child.release()
             popen.args = words
         return index == 0

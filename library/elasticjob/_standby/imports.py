@@ -3,15 +3,60 @@
 from __future__ import annotations
 
 import _thread
+import contextlib
 import copy
+import fcntl
 import importlib.machinery
+import json
 import os
 import sys
 from typing import Any, NoReturn
 
-from . import environment, modules
-from .preparation import Segment
-from .reports import Reporter
+from . import environment
+from .preparation import Segment, attributes, is_installed
+
+_PIPE_BYTES = 1 << 20
+
+
+class Reporter:
+    """Writes messages to the agent, and never waits for it."""
+
+    def __init__(self, number: int, index: int | None) -> None:
+        """Begin; `index`: of a process among those that torchrun starts, None for any other."""
+        self._number = number
+        self.index = index
+        self._identity = _identity(number)
+        self.is_open = True
+        os.set_blocking(number, False)
+        with contextlib.suppress(OSError):  # more than this user may have
+            fcntl.fcntl(number, fcntl.F_SETPIPE_SZ, _PIPE_BYTES)
+
+    def send(self, message: dict[str, Any]) -> None:
+        if self.index is not None:
+            message = {**message, "index": self.index}
+        data = json.dumps(message).encode() + b"\n"
+        # The program may have closed all descriptors, and opened a file with this number.
+        if self.is_open and _identity(self._number) == self._identity:
+            try:
+                if os.write(self._number, data) == len(data):
+                    return
+            except OSError:
+                pass
+        self.is_open = False  # the agent has gone, or does not read
+
+    def close(self) -> None:
+        if self.is_open and _identity(self._number) == self._identity:
+            os.close(self._number)
+        self.is_open = False
+
+
+def _identity(number: int) -> tuple[int, int] | None:
+    try:
+        status = os.fstat(number)
+    except OSError:
+        return None
+    return status.st_dev, status.st_ino
+
 
 _IMPORTING = "_find_and_load_unlocked"
 """The function of importlib that calls finders for an import, and not only to look for a module."""
@@ -82,7 +127,7 @@ class Imports:
     def _is_installed(self, name: str) -> bool:
         package = name.partition(".")[0]
         if package not in self._installed:
-            self._installed[package] = modules.is_installed(package)
+            self._installed[package] = is_installed(package)
         return self._installed[package]
 
     def _report(self, name: str) -> None:
@@ -134,8 +179,8 @@ class _Revealing:
         self._imports = imports
         self._name = name
         self._module = module
-        attributes = modules.attributes(module)
-        self._kept = {key: attributes[key] for key in _MACHINERY if key in attributes}
+        own = attributes(module)
+        self._kept = {key: own[key] for key in _MACHINERY if key in own}
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._kept.get("__loader__"), name)
@@ -146,14 +191,14 @@ class _Revealing:
 
     def exec_module(self, module: Any) -> None:
         """Undo what the import has changed in the complete module."""
-        attributes = modules.attributes(module)
+        own = attributes(module)
         for name in _MACHINERY:
-            attributes.pop(name, None)
-        attributes.update(self._kept)
+            own.pop(name, None)
+        own.update(self._kept)
 
 
 def _spec(name: str, module: Any, loader: Any) -> Any:
-    original = modules.attributes(module).get("__spec__")
+    original = attributes(module).get("__spec__")
     if original is None:
         return importlib.machinery.ModuleSpec(name, loader)
     spec = copy.copy(original)

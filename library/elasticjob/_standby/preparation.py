@@ -4,12 +4,47 @@ from __future__ import annotations
 
 import contextlib
 import importlib
+import importlib.machinery
 import os
 import sys
 import time
 from typing import Any
 
-from . import environment, modules
+from . import environment
+
+_SITES = ("/site-packages/", "/dist-packages/")
+
+
+def attributes(module: Any) -> dict[str, Any]:
+    """Return a module's attributes, without running code of the module."""
+    try:
+        found: dict[str, Any] = object.__getattribute__(module, "__dict__")
+    except AttributeError:
+        return {}
+    return found
+
+
+def file_of(module: Any) -> str:
+    """Return the file of a module; "" if it has none."""
+    spec = attributes(module).get("__spec__")
+    origin = getattr(spec, "origin", None)
+    return origin if isinstance(origin, str) and os.sep in origin else ""
+
+
+def is_installed(package: str) -> bool:
+    """Return whether a package is in site-packages, so not one of the program's own."""
+    if package in sys.stdlib_module_names:
+        return False
+    spec = importlib.machinery.PathFinder.find_spec(package)
+    if spec is None:
+        return False
+    places = spec.submodule_search_locations or [spec.origin or ""]
+    return all(is_third_party(f"{place}/") for place in places)
+
+
+def is_third_party(origin: str) -> bool:
+    return any(site in origin for site in _SITES)
+
 
 _REST = 4
 """Seconds of rest for each second of CPU, while the training process needs the CPU."""
@@ -18,12 +53,12 @@ _GPUS = ("/dev/nvidia", "/dev/kfd", "/dev/dri/", "/dev/accel")
 _STANDARD = os.path.dirname(os.__file__) + os.sep  # noqa: PTH120 (pathlib would be one more import)
 
 
-def recorded(plan: list[dict[str, Any]], start: dict[str, str], *, rests: bool) -> list[Segment]:
-    """Import the modules of a plan, and record the variables that they read."""
+def recorded(imports: list[dict[str, Any]], start: dict[str, str], *, rests: bool) -> list[Segment]:
+    """Import the modules of an import list, and record the variables that they read."""
     resting = _Resting()
     if rests:
         sys.meta_path.insert(0, resting)
-    segments = [Segment(part, start) for part in plan]
+    segments = [Segment(part, start) for part in imports]
     if rests:
         sys.meta_path.remove(resting)
     return segments
@@ -43,7 +78,7 @@ class Segment:
         self.changes = environment.changes(start, before)
         """The variables that the program changes before it imports them."""
         self.path = list(sys.path)
-        installed = [name for name in self.names if modules.is_installed(name.partition(".")[0])]
+        installed = [name for name in self.names if is_installed(name.partition(".")[0])]
         with environment.recording():
             for name in installed:
                 # What it raises is raised again where the program imports it.
@@ -75,8 +110,8 @@ def problem(segments: list[Segment]) -> str:
     """Return why this process must not be used, or ""."""
     for segment in segments:
         for name, module in segment.modules.items():
-            origin = modules.origin(module)
-            if origin and not modules.is_third_party(origin) and not origin.startswith(_STANDARD):
+            origin = file_of(module)
+            if origin and not is_third_party(origin) and not origin.startswith(_STANDARD):
                 return f"importing {segment.names[0]} imports {name} from {origin}"
     for number in os.listdir("/proc/self/fd"):  # noqa: PTH208
         try:

@@ -15,8 +15,7 @@ from collections.abc import Callable
 from typing import Any
 
 from . import GO, MORE, environment, preparation
-from .imports import Imports
-from .reports import Reporter
+from .imports import Imports, Reporter
 
 _LAST_OOM_SCORE = "1000"
 _OOM_SCORE = "/proc/self/oom_score_adj"
@@ -52,7 +51,7 @@ def run(control: str, command: list[str]) -> None:
     sys.orig_argv = list(command)
     sys.path.insert(0, folder)
     different = None
-    if content["plan"] is not None:
+    if content["imports"] is not None:
         different = _stand_by(imports, children, next_order, orders, memory, given)
     os.close(orders)
     os.close(memory)
@@ -73,7 +72,7 @@ def _stand_by(
     memory: int,
     given: dict[str, str],
 ) -> str | None:
-    """Import the modules of the agent's plans, wait for the order to go, and prepare for it.
+    """Import the modules of the agent's import lists, wait for the order to go, and prepare for it.
 
     Returns a variable that was read meanwhile, and is different now; None if there is none.
     """
@@ -89,7 +88,7 @@ def _stand_by(
     while order == MORE:
         content = _content(memory)
         rests = content["rests"]
-        imports.segments += preparation.recorded(content["plan"], before, rests=rests)
+        imports.segments += preparation.recorded(content["imports"], before, rests=rests)
         if children is not None:
             children.prepare(content["child"], content["parts_of_child"], score, rests=rests)
         imports.reporter.send({"ready": True, "problem": preparation.problem(imports.segments)})

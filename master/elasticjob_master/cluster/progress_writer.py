@@ -76,7 +76,7 @@ class ProgressWriter:
             "why_stalled": controller.health_monitor.why_stalled,
             "stragglers": controller.health_monitor.stragglers,
             "why_not_replaced": controller.scaling.replacer.why_not,
-            "unfit": controller.unfit_pods(),
+            "unfit": dict(controller.rendezvous.unfit.values()),
             "script": controller.scripts.result,
             "process_restarted": controller.history.latest(PROCESS_RESTARTED),
         }

@@ -37,10 +37,6 @@ class Sample(NamedTuple):
     step: int
     samples_per_second: float
 
-    def same_values_as(self, other: Sample) -> bool:
-        """Return whether another sample has the same values apart from number and time."""
-        return self[2:] == other[2:]
-
 
 class Event(NamedTuple):
     """An event.
@@ -88,7 +84,6 @@ class History:
         self._series: dict[str, None] = {}
         """The names of the recorded metrics, in the order of their first report."""
         self._events: dict[str, deque[Event]] = {}
-        self._event_count = 0
 
     def add_event(self, reason: str, message: str, wall: float) -> None:
         """Add an event; a repetition of the last event of its reason only increases its count.
@@ -108,8 +103,7 @@ class History:
             kept.append(last._replace(number=self.number, time=wall, times=last.times + 1))
             return
         kept.append(Event(self.number, wall, reason, message))
-        self._event_count += 1
-        if self._event_count > MOST_EVENTS:
+        if sum(map(len, self._events.values())) > MOST_EVENTS:
             self._drop_an_event()
 
     def add_sample(
@@ -122,7 +116,7 @@ class History:
             metrics: the last value of each metric. Metrics beyond `MOST_SERIES` are left out.
         """
         new = sample._replace(number=self.number + 1)
-        if self._samples and new.same_values_as(self._samples[-1]):
+        if self._samples and new[2:] == self._samples[-1][2:]:
             return
         self.number += 1
         self._samples.append(new)
@@ -184,7 +178,6 @@ class History:
                     self._metrics.setdefault(sample.number, {})[name] = value
         latest = list(events)[-MOST_EVENTS:]
         self._events = {}
-        self._event_count = len(latest)
         for event in latest:
             self._events.setdefault(event.reason, deque()).append(event)
         numbers = [sample.number for sample in self._samples] + [event.number for event in latest]
@@ -199,7 +192,6 @@ class History:
 
         most_frequent = max(self._events, key=frequency)
         self._events[most_frequent].popleft()
-        self._event_count -= 1
         if not self._events[most_frequent]:
             del self._events[most_frequent]
 

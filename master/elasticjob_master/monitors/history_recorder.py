@@ -6,30 +6,13 @@ from collections.abc import Iterable, Iterator
 
 from elasticjob_api.scaleplan import FINISHED, ScalePlan
 
-from elasticjob_master.core.history import SAMPLE_SECONDS, History, NewEvent, Sample
+from elasticjob_master.core.history import History, NewEvent, Sample
 from elasticjob_master.core.rendezvous.commands import Command, Exit, MemberRemoved, Stop
 from elasticjob_master.core.rendezvous.members import Member
 from elasticjob_master.monitors.view import JobView
 
 
-class HistoryRecorder:
-    """Takes a sample of the job's progress from time to time."""
-
-    def __init__(self) -> None:
-        self._sample_due = 0.0
-
-    def tick(self, job: JobView, now: float, *, wall: float) -> Sample | None:
-        """Return a sample, not numbered yet, if it is time for one.
-
-        Before the first world there is none.
-        """
-        if now < self._sample_due or not job.rendezvous.round:
-            return None
-        self._sample_due = now + SAMPLE_SECONDS
-        return sample(job, now, wall=wall)
-
-
-def sample(job: JobView, now: float, *, wall: float) -> Sample:
+def sample(job: JobView, now: float, wall: float) -> Sample:
     """Return a sample of now, not numbered yet."""
     rendezvous = job.rendezvous
     return Sample(

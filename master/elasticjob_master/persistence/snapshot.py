@@ -15,7 +15,7 @@ from elasticjob_shards.runs import pack, unpack
 
 from elasticjob_master.controller import Controller
 from elasticjob_master.core.autoscale import scaling_memory
-from elasticjob_master.core.rendezvous.events import StateRestored
+from elasticjob_master.core.rendezvous.events import StateRestored, StateShared
 from elasticjob_master.core.rendezvous.members import Identity, Member, Members, NodeCheckState
 from elasticjob_master.core.rendezvous.rules import Phase
 from elasticjob_master.core.step_times import StepTimes
@@ -58,7 +58,7 @@ def take(controller: Controller, *, job_uid: str) -> StoredState:
         successors=sorted(rendezvous.successors),
         members=[store_member(member) for member in controller.members],
         host_version=hosts.latest.version,
-        hosts=list(hosts.stored()),
+        hosts=list(hosts.latest.hosts),
         progress=controller.progress.stored(),
         stall=controller.health_monitor.stall.stored(),
         ledgers=[store_ledger(each) for each in controller.ledgers],
@@ -68,9 +68,9 @@ def take(controller: Controller, *, job_uid: str) -> StoredState:
         events=controller.history.events(),
         keyvalue=StoredKeyValue(
             round=controller.keyvalue.round,
-            values=controller.keyvalue.values(),
-            addition_results=controller.keyvalue.addition_results(),
-            passed_barriers=controller.barriers.passed_counts(),
+            values=controller.keyvalue.values,
+            addition_results=controller.keyvalue.addition_results,
+            passed_barriers=controller.barriers.passed,
         ),
         unfit=[(*place, *found) for place, found in rendezvous.unfit.items()],
         broken_nodes=list(rendezvous.broken_nodes),
@@ -97,8 +97,8 @@ def restore(controller: Controller, state: StoredState) -> None:
     )
     controller.restore(rendezvous, state.master_starts)
     key_value = state.keyvalue
-    controller.keyvalue.restore(key_value.round, key_value.values, key_value.addition_results)
-    controller.barriers.restore(key_value.round, key_value.passed_barriers)
+    controller.keyvalue.begin_round(key_value.round, key_value.values, key_value.addition_results)
+    controller.barriers.begin_round(key_value.passed_barriers)
     controller.hosts.restore(state.host_version, state.hosts)
     controller.progress.restore(state.progress)
     controller.health_monitor.restore(
@@ -141,7 +141,7 @@ def encode(
 def connect(controller: Controller, state_writer: StateWriter, store: Store) -> None:
     """Write the changes of a controller, and notify it of each write."""
     if store.shared:
-        controller.share_state()
+        controller.handle(StateShared())
     controller.subscribe("changed", state_writer.changed)
     controller.subscribe("store_needed", state_writer.write_now)
     state_writer.subscribe(

@@ -17,6 +17,7 @@ from msgspec.structs import replace
 from elasticjob_master.core.accounting import StoredAccounting
 from elasticjob_master.core.history import Event, Sample
 from elasticjob_master.core.progress import StoredProgress
+from elasticjob_master.core.rendezvous.host_discovery import Host
 from elasticjob_master.core.stall import StoredStall
 from elasticjob_master.core.straggler_replacement import ReplacementMemory
 
@@ -130,7 +131,7 @@ class StoredState(msgspec.Struct, frozen=True, rename=_STORED_NAMES):
     successors: list[tuple[str, int]] = []
     members: list[StoredMember] = []
     host_version: int = 0
-    hosts: list[tuple[str, int, str]] = []
+    hosts: list[Host] = []
     progress: StoredProgress = StoredProgress()
     stall: StoredStall = StoredStall()
     ledgers: list[StoredLedger] = []

@@ -17,7 +17,6 @@ from elasticjob_master.core.held_calls import REQUEST_COPIES, Call, HeldCalls, H
 _HANDLERS: Mapping[tuple[bool, bool], Callable[..., Any]] = {
     (False, False): grpc.unary_unary_rpc_method_handler,
     (False, True): grpc.unary_stream_rpc_method_handler,
-    (True, False): grpc.stream_unary_rpc_method_handler,
     (True, True): grpc.stream_stream_rpc_method_handler,
 }
 """The keys say whether the requests are a stream, and whether the answers are."""
@@ -79,28 +78,17 @@ class Callers:
         """Return whether the stream of a member's agent is open on a client's connection."""
         return uid in self._streams.get(peer, ())
 
-    def noting(self, handler: Any, holder: Holder) -> Any:
-        """Return a handler like this one that records its callers and what their calls hold.
+    def noting(self, handler: Any, behave: Behaviour, holder: Holder) -> Any:
+        """Return a handler that records its callers and what their calls hold.
 
         Args:
-            handler: a handler that decodes its requests itself, if they are no stream.
+            handler: a handler of the same kind.
+            behave: answers the calls. It decodes the request itself, unless requests are a stream.
             holder: what the token makes of a client that is no agent.
         """
-        behave = (
-            handler.unary_unary
-            or handler.unary_stream
-            or handler.stream_unary
-            or handler.stream_stream
-        )
-        write: Serialize = handler.response_serializer or _unchanged
-        make = _HANDLERS[handler.request_streaming, handler.response_streaming]
-        noted = self._noting(behave, write, holder, streams=handler.response_streaming)
-        return make(noted, handler.request_deserializer)
-
-    def _noting(
-        self, behave: Behaviour, write: Serialize, holder: Holder, *, streams: bool
-    ) -> Behaviour:
         held = self.held
+        streams = handler.response_streaming
+        write: Serialize = handler.response_serializer or _unchanged
 
         async def answer(request: Any, context: Any) -> Any:
             peer = context.peer()
@@ -118,7 +106,8 @@ class Callers:
                 return await context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, str(error))
             return data
 
-        return answer
+        make = _HANDLERS[handler.request_streaming, streams]
+        return make(answer, handler.request_deserializer if handler.request_streaming else None)
 
 
 class _CountedWrites:

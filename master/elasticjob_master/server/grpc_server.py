@@ -61,17 +61,11 @@ _OPTIONS = [
     ("grpc.max_connection_idle_ms", 300_000),
     ("grpc.so_reuseport", 0),
 ]
+_MODULES = (agent_pb2, discovery_pb2, shards_pb2, job_pb2, rendezvous_pb2, horovod_pb2)
 _SERVICES = tuple(
-    module.DESCRIPTOR.services_by_name[name].full_name
-    for module, name in (
-        (agent_pb2, "AgentService"),
-        (discovery_pb2, "DiscoveryService"),
-        (shards_pb2, "ShardService"),
-        (job_pb2, "JobService"),
-        (rendezvous_pb2, "RendezvousService"),
-        (horovod_pb2, "HorovodService"),
-        (remote_shell_pb2, "RemoteShellService"),
-    )
+    service.full_name
+    for module in (*_MODULES, remote_shell_pb2)
+    for service in module.DESCRIPTOR.services_by_name.values()
 )
 _HOLDERS: Mapping[Access, Holder] = {
     Access.ALL: "caller",
@@ -88,12 +82,9 @@ class TokenInterceptor(grpc.aio.ServerInterceptor):
         self._tokens = Tokens(token)
         self._calls = calls
         self._callers = callers
-        self._no_token: Any = callers.noting(
-            grpc.stream_stream_rpc_method_handler(_refuse_stranger), "stranger"
-        )
-        self._no_right: Any = callers.noting(
-            grpc.stream_stream_rpc_method_handler(_refuse_reader), "reader"
-        )
+        stream: Any = grpc.stream_stream_rpc_method_handler(_refuse_stranger)
+        self._no_token: Any = callers.noting(stream, _refuse_stranger, "stranger")
+        self._no_right: Any = callers.noting(stream, _refuse_reader, "reader")
         self._handlers: dict[tuple[str, Access], Any] = {}
 
     async def intercept_service(
@@ -114,8 +105,8 @@ class TokenInterceptor(grpc.aio.ServerInterceptor):
             if handler is None:
                 self._calls.refused["method"] += 1
                 return None  # no such method exists
-            handler = refusing(handler, details.method)
-            self._handlers[key] = self._callers.noting(handler, _HOLDERS[access])
+            behave = refusing(handler, details.method)
+            self._handlers[key] = self._callers.noting(handler, behave, _HOLDERS[access])
         self._calls.accepted[details.method.removeprefix("/")] += 1
         return self._handlers[key]
 

@@ -5,6 +5,7 @@ docs/metrics.md lists them; a test compares the list with the served metrics.
 
 from __future__ import annotations
 
+import heapq
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -16,10 +17,9 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metri
 from prometheus_client.registry import Collector
 
 from elasticjob_master.controller import Controller
-from elasticjob_master.core.rendezvous.members import MemberState
+from elasticjob_master.core.rendezvous.members import Member, MemberState
 from elasticjob_master.persistence.state_writer import StateWriter
 from elasticjob_master.server import answers, protobuf
-from elasticjob_master.server.member_metrics import member_metrics
 
 _GAUGES = {
     "elasticjob_connected_agents": "Agents with an open stream.",
@@ -47,6 +47,16 @@ _COUNTERS = {
     "elasticjob_samples": "Samples trained.",
     "elasticjob_heartbeats": "Heartbeats received.",
     "elasticjob_state_writes": "Times the state was stored.",
+}
+MAX_MEMBERS = 200
+"""The number of members with series of their own: those with the lowest indices of each role."""
+_OF_MEMBERS = {
+    "elasticjob_member_step_seconds": "Recent seconds for a step.",
+    "elasticjob_member_cpu_cores": "CPU cores in use.",
+    "elasticjob_member_memory_bytes": "Memory in use.",
+    "elasticjob_member_gpu_utilization_ratio": "Mean use of its GPUs, from 0 to 1.",
+    "elasticjob_member_gpu_memory_bytes": "Memory of its GPUs in use.",
+    "elasticjob_member_loss": "The metric `loss` that it reported last.",
 }
 _SHARD_STATES = ("done", "leased", "waiting", "failed")
 
@@ -90,7 +100,7 @@ class Metrics(Collector):
             yield CounterMetricFamily(name, text, value=values[name])
         yield from self._labelled(autoscaling)
         yield from self._plans_and_shards()
-        yield from member_metrics(self._controller)
+        yield from _member_metrics(self._controller)
 
     def _values(self, autoscaling: pb.Autoscaling) -> Mapping[str, float]:
         """Return the values of the metrics without labels."""
@@ -192,3 +202,48 @@ def _family(
     for key, value in values.items():
         family.add_metric([key], value)
     return family
+
+
+def _member_metrics(controller: Controller) -> Iterator[Metric]:
+    """Yield the metrics of the first members, and how many members have none.
+
+    The labels are role and index, so that a member's series continue when its pod is replaced.
+    """
+    members = heapq.nsmallest(
+        MAX_MEMBERS,
+        controller.members,
+        key=lambda member: (member.identity.index, member.identity.role),
+    )
+    families = {
+        name: GaugeMetricFamily(name, text, labels=["role", "index"])
+        for name, text in _OF_MEMBERS.items()
+    }
+    now = controller.now()
+    for member in members:
+        labels = [member.identity.role, str(member.identity.index)]
+        loss = controller.progress.loss(member.uid)
+        for name, value in _member_values(member, loss, now).items():
+            if value is not None:
+                families[name].add_metric(labels, value)
+    yield from families.values()
+    yield GaugeMetricFamily(
+        "elasticjob_members_without_metrics",
+        "Members without series of their own.",
+        value=len(controller.members) - len(members),
+    )
+
+
+def _member_values(member: Member, loss: float | None, now: float) -> dict[str, float | None]:
+    """Return a member's values; None where there is none."""
+    usage = member.usage
+    times = member.step_times
+    # A GPU in use holds memory; without one, a series of zeros would look like an idle GPU.
+    has_gpu = usage.gpu_memory_bytes > 0
+    return {
+        "elasticjob_member_step_seconds": times.step_seconds if times.is_known(now) else None,
+        "elasticjob_member_cpu_cores": usage.cpu_cores,
+        "elasticjob_member_memory_bytes": usage.memory_bytes,
+        "elasticjob_member_gpu_utilization_ratio": usage.gpu_percent / 100 if has_gpu else None,
+        "elasticjob_member_gpu_memory_bytes": usage.gpu_memory_bytes if has_gpu else None,
+        "elasticjob_member_loss": loss,
+    }

@@ -146,7 +146,7 @@ def stack_list(source: Collection, wanted: Set[int]) -> job.StackList:
 
 def host_list(source: HostList) -> discovery.HostList:
     """Return a published host list."""
-    hosts = [discovery.Host(**asdict(host)) for host in source.hosts]
+    hosts = [discovery.Host(**host._asdict()) for host in source.hosts]
     return discovery.HostList(version=source.version, hosts=hosts)
 
 

@@ -41,10 +41,10 @@ class ChaosCluster:
     """The running cluster.
 
     Attributes:
-        directory: of all files of the run.
+        directory: the folder of all files of the run.
         cluster: control plane and node.
-        proxies: to the API server, of operators and of pods.
-        commands: of all processes that are restarted when they end, by name.
+        proxies: the ways of operators and of pods to the API server.
+        commands: the commands of all processes that are restarted when they end, by name.
         tmpfs: whether the jobs' volume is a separate file system.
         clock: whether wall clocks can be shifted.
         partitions: the number of partitions of the operators.

@@ -46,7 +46,7 @@ class Job:
 
     Attributes:
         draw: its draw from the seed.
-        folder: of its log; its volume, which may be full, is a link in it.
+        folder: the folder of its log; its volume, which may be full, is a link in it.
         sent: its requests, by kind of object and name.
         suspended: the times when it was suspended and when it was resumed.
     """

@@ -25,9 +25,9 @@ class Latencies:
     """Durations in seconds.
 
     Attributes:
-        restarts: from the kill of a member to the first sample of the next world.
-        rescales: from a request of another size to the first sample of a world of this size.
-        idle: in which no process of a job has trained a sample, between its first and its last one.
+        restarts: the time from the kill of a member to the first sample of the next world.
+        rescales: the time from a request of a size to the first sample of a world of this size.
+        idle: the time in which no process of a job trains, between its first and its last one.
         total: between the first and the last samples of all jobs.
     """
 
@@ -63,7 +63,7 @@ def measure(
 
     Args:
         into: the lost time of the jobs before it.
-        logs: of its training processes.
+        logs: the logs of its training processes.
         kills: the times when one of its members was killed.
         rescales: time and size of each successful change of size.
         suspended: the times in which a user has suspended it.

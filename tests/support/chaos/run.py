@@ -31,13 +31,13 @@ class Options:
     """The settings of a run.
 
     Attributes:
-        seed: of all draws.
-        minutes: with faults and new jobs.
+        seed: decides all draws.
+        minutes: how long faults and new jobs come.
         faults: the enabled kinds.
         gap: seconds from one fault to the next, on average.
         jobs_at_a_time: the number of parallel jobs.
         settle_seconds: how long a job may take after the last fault; back-off alone is up to 300 s.
-        partitions: of the operators. With several of them they watch all namespaces.
+        partitions: the operators' partitions. With several of them they watch all namespaces.
     """
 
     seed: int

@@ -71,9 +71,9 @@ class Fault:
     Attributes:
         at: seconds after the beginning of the run.
         kind: a key of `FAULTS`.
-        target: from 0 to 1, the place in the sorted list of possible targets.
+        target: the place, from 0 to 1, in the sorted list of possible targets.
         seconds: how long it lasts, if it lasts.
-        choice: from 0 to 1, for any other choice.
+        choice: a number from 0 to 1 for any other choice.
     """
 
     at: float

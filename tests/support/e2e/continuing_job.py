@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import signal
 import subprocess
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -101,6 +102,54 @@ class Run:
         for _step, _digest, error, exact in ends:
             assert float(error) < 1e-9
             assert exact == "True", "a sample is lost, or in the model twice"
+
+
+def child_of(agent: subprocess.Popen[bytes]) -> psutil.Process:
+    (process,) = psutil.Process(agent.pid).children()
+    return process
+
+
+def check_a_frozen_pod_of_rank_0(run: Run) -> None:
+    """Freeze the pod of rank 0 until the others train without it; then all train again."""
+    agents = [run.add(index) for index in range(3)]
+    world = run.trains(3)
+    (first,) = {each.process for each in run.steps() if (each.round, each.rank) == (world, 0)}
+    (agent,) = (agent for agent in agents if child_of(agent).pid == first)
+    frozen = [psutil.Process(agent.pid), psutil.Process(first)]
+    for process in frozen:
+        process.suspend()
+    world = run.trains(2, after=world)
+    for process in frozen:
+        process.resume()
+    run.trains(3, after=world)  # its agent has started another process
+    assert run.finish(*agents) == [0, 0, 0]
+    run.check(processes=4)
+
+
+def check_a_stop_of_all_processes(run: Run) -> None:
+    """Stop all pods; new ones continue after the last step."""
+    agents = [run.add(index) for index in range(2)]
+    world = run.trains(2, beyond=3)
+    for agent in agents:
+        agent.send_signal(signal.SIGTERM)
+    run.job.wait("the agents end", lambda: all(agent.poll() is not None for agent in agents))
+    last = max(step.step for step in run.steps())
+    agents = [run.add(index) for index in range(2)]
+    world = run.trains(2, after=world)
+    assert min(step.step for step in run.steps() if step.round == world) == last + 1
+    assert run.finish(*agents) == [0, 0]
+    run.check(processes=4)
+
+
+def check_an_error_of_the_program(run: Run) -> None:
+    """Let one of three processes fail; the others train on."""
+    agents = [run.add(index) for index in range(3)]
+    world = run.trains(3)
+    (run.job.folder / f"fail-{child_of(agents[2]).pid}").touch()
+    run.trains(2, after=world)
+    assert run.finish(*agents) == [0, 0, 1]
+    assert "an error of the program" in run.job.log()
+    run.check(processes=3)
 
 
 def check_a_loss_of_all_processes(run: Run) -> None:

@@ -15,7 +15,7 @@ async def resize(trial: Trial, *, in_pod: int) -> set[int]:
     Check that the new worlds begin with these.
 
     Args:
-        trial: of the job.
+        trial: the trial of the job.
         in_pod: the number of processes in standby of each pod.
 
     Returns:

@@ -26,7 +26,7 @@ class TargetCluster:
     """A cluster.
 
     Attributes:
-        kubeconfig: of a user with all rights.
+        kubeconfig: the configuration of a user with all rights.
         bin: a directory with kubectl.
         real: whether its nodes run containers; the embedded cluster's runs processes.
         deployed: whether an operator is deployed in it, for all namespaces; if not, tests start

@@ -78,7 +78,7 @@ class RandomResources:
 
     Attributes:
         rng: the source of all choices.
-        schemas: of whole objects, by resource.
+        schemas: the schemas of whole objects, by resource.
         jobs: the jobs' names, which requests use.
     """
 

@@ -17,8 +17,8 @@ from elasticjob_master.core.rendezvous.commands import (
     Stop,
     WorldChanged,
 )
-from elasticjob_master.core.rendezvous.events import (
-    Event,
+from elasticjob_master.core.rendezvous.events import Event
+from elasticjob_master.core.rendezvous.member_events import (
     MemberConnected,
     MemberDisconnected,
     MemberRegistered,
@@ -81,7 +81,6 @@ class SimulatedRendezvous:
         )
         self.agents: dict[str, SimulatedAgent] = {}
         self.incarnations: dict[tuple[str, int], int] = {}
-        self.started_in: dict[int, set[str]] = {}
         self.worlds: dict[int, tuple[str, ...]] = {}
         self.leases_lost: list[str] = []
 

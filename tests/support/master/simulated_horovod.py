@@ -19,11 +19,8 @@ from elasticjob_master.core.rendezvous.commands import (
 )
 from elasticjob_master.core.rendezvous.current_process import check_process
 from elasticjob_master.core.rendezvous.elastic_driver import may_join
-from elasticjob_master.core.rendezvous.events import (
-    PlaceRequested,
-    PlaceTaken,
-    StateRestored,
-)
+from elasticjob_master.core.rendezvous.events import StateRestored
+from elasticjob_master.core.rendezvous.member_events import PlaceRequested, PlaceTaken
 from elasticjob_master.core.rendezvous.rules import RoleSize, Rules, Timing
 from elasticjob_master.core.rendezvous.state import RendezvousState
 from elasticjob_master.persistence.snapshot import restore_member, store_member

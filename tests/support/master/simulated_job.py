@@ -34,7 +34,7 @@ from elasticjob_master.core.rendezvous.commands import (
     Start,
     Stop,
 )
-from elasticjob_master.core.rendezvous.events import (
+from elasticjob_master.core.rendezvous.member_events import (
     MemberConnected,
     MemberLeaving,
     NodeChecked,

@@ -20,11 +20,11 @@ from elasticjob_master.controller import Controller
 from elasticjob_master.core.autoscale.decision import ScalingDecision
 from elasticjob_master.core.autoscale.job_scaling import EndedPlan
 from elasticjob_master.core.rendezvous.advance import advance
-from elasticjob_master.core.rendezvous.events import (
+from elasticjob_master.core.rendezvous.events import StateRestored
+from elasticjob_master.core.rendezvous.member_events import (
     MemberDisconnected,
     MemberLeaving,
     ProcessExited,
-    StateRestored,
 )
 from elasticjob_master.core.rendezvous.members import Identity, Member
 from elasticjob_master.core.rendezvous.rules import RoleSize
@@ -41,8 +41,8 @@ class StragglingJob:
     """The job. A step takes as long as its slowest member needs.
 
     Attributes:
-        replaced: for each decision its time, the member to replace, and the reason.
-        next_node: on which node the next replacement runs; empty: it cannot be had.
+        replaced: the time, the member to replace and the reason of each decision.
+        next_node: the node of the next replacement; empty if no replacement can be had.
     """
 
     def __init__(

@@ -19,7 +19,7 @@ MUTATIONS = (
     ),
     Mutation(
         "a decision does not look at the member that has sent a message",
-        "master/elasticjob_master/core/rendezvous/event_effects.py",
+        "master/elasticjob_master/core/rendezvous/member_events.py",
         "    state.note(uid)\n    return _heard(state, uid, now)",
         "    return _heard(state, uid, now)",
     ),

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 from elasticjob_agent import broken_node
-from elasticjob_agent.kernel_log import KernelLog
+from elasticjob_agent.broken_node import KernelLog
 from hypothesis import given
 from hypothesis import strategies as st
 

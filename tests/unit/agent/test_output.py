@@ -6,7 +6,7 @@ import itertools
 import os
 
 import pytest
-from elasticjob_agent.output import LinePrefix, copy_stream
+from elasticjob_agent.training_process import LinePrefix, copy_stream
 from hypothesis import given
 from hypothesis import strategies as st
 

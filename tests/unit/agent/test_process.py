@@ -8,7 +8,7 @@ import subprocess
 import sys
 
 from elasticjob_agent import lifecycle
-from elasticjob_agent.output import TAIL_BYTES, TAIL_LINES, Tail, shown
+from elasticjob_agent.training_process import TAIL_BYTES, TAIL_LINES, Tail, shown
 from hypothesis import given
 from hypothesis import strategies as st
 

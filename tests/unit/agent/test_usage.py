@@ -11,9 +11,9 @@ import time
 from pathlib import Path
 
 import pytest
-from elasticjob_agent import cgroup, usage
+from elasticjob_agent import usage
 from elasticjob_agent.gpu import GpuUsage, Reader
-from elasticjob_agent.standby.plan import Memory
+from elasticjob_agent.standby.import_list import Memory
 from elasticjob_agent.usage import Meter, Sampler, Usage
 
 PID = 7
@@ -37,10 +37,10 @@ def group(folder: Path, files: dict[str, str], pids: str = f"{PID}\n") -> None:
         (folder / name).write_text(text)
 
 
-def container_of(tmp_path: Path, membership: str) -> cgroup.Container | None:
+def container_of(tmp_path: Path, membership: str) -> usage.Container | None:
     path = tmp_path / "membership"
     path.write_text(membership)
-    return cgroup.own_container(tmp_path / "mounts", path, PID)
+    return usage.own_container(tmp_path / "mounts", path, PID)
 
 
 @pytest.mark.parametrize("membership", ["0::/\n", "0::/kubepods/pod1\n"])
@@ -90,14 +90,14 @@ def test_a_shared_or_incomplete_cgroup_is_not_used(
 
 def test_the_meter_returns_the_growth_of_cpu_seconds_and_the_working_set(tmp_path: Path) -> None:
     group(tmp_path, {**MEMORY_2, **CPU_2})
-    meter = Meter(cgroup.Container(memory=tmp_path, cpu=tmp_path, version=2))
+    meter = Meter(usage.Container(memory=tmp_path, cpu=tmp_path, version=2))
     assert meter.read(10.0) == Usage(0.0, 700)
     group(tmp_path, {**MEMORY_2, "cpu.stat": "usage_usec 5500000\n"})
     assert meter.read(12.0) == Usage(1.5, 700)
 
 
 def test_a_container_whose_cgroup_vanishes_is_measured_by_its_processes(tmp_path: Path) -> None:
-    meter = Meter(cgroup.Container(memory=tmp_path, cpu=tmp_path, version=2))
+    meter = Meter(usage.Container(memory=tmp_path, cpu=tmp_path, version=2))
     code = "data = b'x' * 50_000_000\nprint('up', flush=True)\nwhile True: pass"
     with subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE) as child:
         assert child.stdout is not None
@@ -213,7 +213,7 @@ def test_the_memory_limit_of_a_container_is_read(
     tmp_path: Path, files: dict[str, str], version: int, limit: int | None
 ) -> None:
     group(tmp_path, files)
-    container = cgroup.Container(memory=tmp_path, cpu=tmp_path, version=version)
+    container = usage.Container(memory=tmp_path, cpu=tmp_path, version=version)
     assert container.memory_limit() == limit
 
 
@@ -222,8 +222,8 @@ def test_what_is_left_of_the_containers_memory_is_measured(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, limit: str, left: int
 ) -> None:
     group(tmp_path, {**MEMORY_2, **CPU_2, "memory.max": limit})
-    container = cgroup.Container(memory=tmp_path, cpu=tmp_path, version=2)
-    monkeypatch.setattr(cgroup, "own_container", lambda: container)
+    container = usage.Container(memory=tmp_path, cpu=tmp_path, version=2)
+    monkeypatch.setattr(usage, "own_container", lambda: container)
     monitor = usage.UsageMonitor()
     assert monitor.memory() == Memory(total=int(limit), left=left)
     (tmp_path / "memory.max").unlink()

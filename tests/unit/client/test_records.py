@@ -7,7 +7,7 @@ import sys
 import pandas
 import pytest
 from elasticjob_api.v1 import job_pb2
-from elasticjob_client.records import history_records
+from elasticjob_client.aio_job import history_records
 
 HISTORY = job_pb2.History(
     samples=[job_pb2.Sample(time=1.5, round=2, world_size=3, step=4, samples_per_second=5.0)]

@@ -18,13 +18,13 @@ from elasticjob_master.core.progress import StoredProgress
 from elasticjob_master.core.rendezvous import members as core_members
 from elasticjob_master.core.rendezvous.advance import advance
 from elasticjob_master.core.rendezvous.commands import Stop
-from elasticjob_master.core.rendezvous.events import (
+from elasticjob_master.core.rendezvous.events import StateRestored
+from elasticjob_master.core.rendezvous.member_events import (
     MemberConnected,
     MemberDisconnected,
     MemberLeaving,
     MemberRegistered,
     ProcessStarted,
-    StateRestored,
 )
 from elasticjob_master.core.rendezvous.members import Identity, Members
 from elasticjob_master.core.rendezvous.rules import RoleSize

@@ -1,1 +1,1 @@
-"""What becomes of each field, option, annotation and variable of the other operators' jobs."""
+"""What becomes of each field of another operator: a file per peer, with a table per kind."""

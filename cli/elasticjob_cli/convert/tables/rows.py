@@ -1,5 +1,9 @@
 """A row says what becomes of a field, and why. Pure.
 
+A file has a line `FATE | THEIRS, … | OURS, … | WHY` for each row, or for several that are alike but
+for the first field. Above them is `# TITLE, …`: kinds with their versions, or the name of a list of
+options or variables. A line `+ PART` stands for the rows below `## PART`.
+
 The notes about lost fields and the tables of docs/migrate/ are made from the rows, and tests
 compare them with the peers' own definitions and with what the converter does.
 """
@@ -7,9 +11,11 @@ compare them with the peers' own definitions and with what the converter does.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
+from importlib import resources
+from types import MappingProxyType
 
 
 class Fate(StrEnum):
@@ -35,26 +41,11 @@ class Row:
 
     theirs: str
     fate: Fate
-    ours: str = ""
-    why: str = ""
+    ours: str
+    why: str
 
 
 Table = tuple[Row, ...]
-
-
-def kept(theirs: str, ours: str) -> Row:
-    """Return the row of a field with the same value and meaning."""
-    return Row(theirs, Fate.KEPT, ours)
-
-
-def changed(theirs: str, ours: str, why: str = "") -> Row:
-    """Return the row of a field that is converted; without `ours` it is done in another way."""
-    return Row(theirs, Fate.CHANGED, ours, why)
-
-
-def lost(theirs: str, why: str) -> Row:
-    """Return the row of a field without an equivalent."""
-    return Row(theirs, Fate.LOST, "", why)
 
 
 def option(row: Row) -> str:
@@ -72,3 +63,36 @@ def reason(table: Iterable[Row], path: str) -> str:
             if all(ours in ("<name>", theirs) for ours, theirs in pairs):
                 return row.why
     return ""
+
+
+def _read() -> Iterator[tuple[str, Table]]:
+    """Yield the title and the rows of each table."""
+    for file in resources.files(__package__).iterdir():
+        if file.name.endswith(".txt"):
+            yield from _tables(file.read_text())
+
+
+def _tables(text: str) -> Iterator[tuple[str, Table]]:
+    sections = re.split(r"^(##?) (.+)$", text, flags=re.MULTILINE)
+    parts: dict[str, Table] = {}
+    for mark, titles, lines in zip(sections[1::3], sections[2::3], sections[3::3], strict=True):
+        rows: list[Row] = []
+        for line in filter(None, lines.splitlines()):
+            if line.startswith("+ "):
+                rows += parts[line.removeprefix("+ ")]
+            else:
+                rows += _rows(line)
+        if mark == "##":
+            parts[titles] = tuple(rows)
+        else:
+            yield from ((title, tuple(rows)) for title in titles.split(", "))
+
+
+def _rows(line: str) -> Iterator[Row]:
+    fate, theirs, *rest = (cell.strip() for cell in line.split("|"))
+    ours, why = [*rest, "", ""][:2]
+    yield from (Row(each, Fate(fate), ours, why) for each in theirs.split(", "))
+
+
+TABLES: Mapping[str, Table] = MappingProxyType(dict(_read()))
+"""What becomes of the fields of each kind, by kind and apiVersion; and of other lists by name."""

@@ -14,21 +14,18 @@ one runs; only in-process elastic frameworks get the next world while their proc
 
 from __future__ import annotations
 
-from typing import assert_never
-
 from elasticjob_master.core.rendezvous import (
     desired_commands,
-    event_effects,
-    events,
     failure_detection,
     node_check,
     world_changes,
 )
 from elasticjob_master.core.rendezvous.commands import Command
+from elasticjob_master.core.rendezvous.events import Event
 from elasticjob_master.core.rendezvous.state import RendezvousState
 
 
-def advance(state: RendezvousState, now: float, event: events.Event | None = None) -> list[Command]:
+def advance(state: RendezvousState, now: float, event: Event | None = None) -> list[Command]:
     """Apply an event, or make every decision that the facts allow now if there is no event.
 
     Args:
@@ -39,54 +36,9 @@ def advance(state: RendezvousState, now: float, event: events.Event | None = Non
     Returns:
         The commands that follow, in the order in which they are to be executed.
     """
-    match event:
-        case None:
-            return _decide(state, now)
-        case events.HeartbeatReceived():
-            event_effects.record_heartbeat(state, event, now)
-        case events.StepsReported():
-            event_effects.record_steps(state, event, now)
-        case events.ProcessRestarted():
-            event_effects.record_restart(state, event, now)
-        case events.MemberRegistered():
-            return event_effects.register(state, event, now)
-        case events.MemberConnected():
-            return event_effects.connect(state, event, now)
-        case events.MemberDisconnected():
-            return event_effects.disconnect(state, event, now)
-        case events.ProcessStarted():
-            event_effects.confirm_start(state, event, now)
-        case events.ProcessExited():
-            return event_effects.record_exit(state, event, now)
-        case events.PlaceRequested():
-            event_effects.request_place(state, event)
-        case events.PlaceTaken():
-            event_effects.take_place(state, event, now)
-        case events.MemberLeaving():
-            event_effects.leave(state, event, now)
-        case events.NodeChecked():
-            event_effects.record_node_check(state, event, now)
-        case events.SettingsObserved():
-            event_effects.adopt_settings(state, event)
-        case events.DrainOrdered():
-            event_effects.drain_pods(state, event, now)
-        case events.SuccessorsChanged():
-            state.successors = event.places
-            state.note_all()
-        case events.TrainingHung():
-            event_effects.restart_training(state)
-        case events.MasterStalled():
-            event_effects.extend_deadlines(state, event.seconds)
-        case events.StateShared():
-            state.shared_state = True
-        case events.StateStored():
-            state.stored_round = event.round
-            state.stored_at = event.began_at
-        case events.StateRestored():
-            event_effects.restore(state, event, now)
-        case unknown:
-            assert_never(unknown)
-    return []
+    if event is None:
+        return _decide(state, now)
+    return event.apply(state, now) or []
 
 
 def _decide(state: RendezvousState, now: float) -> list[Command]:

@@ -1,151 +1,42 @@
-"""The events of the rendezvous, by their source: the agents, the operator, and the master itself.
+"""The events of the rendezvous that come from the operator and from the master itself.
 
-An event is a fact and does not say what follows from it. A repeated report changes nothing.
-An event of a pod that is not a member is ignored.
+An event is a fact. `apply` records it in the state and decides nothing, except that a success
+begins the end of the job and a hang the end of the world. So a repeated report changes nothing.
+`member_events` has the events that agents report.
 """
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from elasticjob_api.health import NodeCheck
 from elasticjob_api.pod_identity import MemberKey
-from elasticjob_api.step_report import StepReport
 
-from elasticjob_master.core.rendezvous.members import Identity, Link, Member, Usage
+from elasticjob_master.core.rendezvous import notified_processes
+from elasticjob_master.core.rendezvous.commands import Command
+from elasticjob_master.core.rendezvous.members import Member
 from elasticjob_master.core.rendezvous.rules import Phase, RoleSize, Rules, Timing
+from elasticjob_master.core.rendezvous.state import RendezvousState
 
-# --- from the agents
-
-
-@dataclass(frozen=True)
-class MemberRegistered:
-    """A pod's agent has registered. `Members.check_registration` has accepted it."""
-
-    identity: Identity
+_MOST_UNSTORED_ROUNDS = 1
+"""The number of worlds that a master can form before the first is stored, while storing works."""
 
 
-@dataclass(frozen=True)
-class MemberConnected:
-    """A member has opened a stream, and reports what runs there.
+class Event(ABC):
+    """Something that has happened."""
 
-    Attributes:
-        running_round: the round of the process that runs there; 0: none runs.
-        joined_round: the latest world after its start in which that process has its place.
-        draining: the agent has been asked to end, as by SIGTERM.
-    """
-
-    uid: str
-    running_round: int = 0
-    joined_round: int = 0
-    draining: bool = False
-
-
-@dataclass(frozen=True)
-class MemberDisconnected:
-    """A member's stream has ended."""
-
-    uid: str
-
-
-@dataclass(frozen=True)
-class HeartbeatReceived:
-    """A member is alive and reports the resources that its process uses."""
-
-    uid: str
-    usage: Usage
-
-
-@dataclass(frozen=True)
-class StepsReported:
-    """A member's process has finished training steps."""
-
-    uid: str
-    report: StepReport
-
-
-@dataclass(frozen=True)
-class ProcessRestarted:
-    """A member's agent has started its crashed process again in the pod, for the n-th time."""
-
-    uid: str
-    restarts: int
-
-
-@dataclass(frozen=True)
-class ProcessStarted:
-    """A member has started the process of a round."""
-
-    uid: str
-    round: int
-
-
-@dataclass(frozen=True)
-class ProcessExited:
-    """The process of a round has ended on a member.
-
-    Attributes:
-        requested: the agent had been asked to stop it.
-        retry: it has crashed, and its agent may start it again in the next world.
-        failed_seconds_ago: when the first of the member's processes failed.
-        node_problem: why the node is broken, by the agent's rules; empty: nothing says so.
-    """
-
-    uid: str
-    round: int
-    exit_code: int
-    requested: bool = False
-    retry: bool = False
-    failed_seconds_ago: float = 0.0
-    node_problem: str = ""
-
-
-@dataclass(frozen=True)
-class PlaceRequested:
-    """A process asks for its place in the next world. `check_process` has accepted it.
-
-    `left_round`: of the world that it has left; 0: it was in none.
-    """
-
-    uid: str
-    left_round: int
-
-
-@dataclass(frozen=True)
-class PlaceTaken:
-    """A process has got its place in the world of a round."""
-
-    uid: str
-    round: int
-
-
-@dataclass(frozen=True)
-class MemberLeaving:
-    """A member has to leave, because its node or the user ends its pod."""
-
-    uid: str
-
-
-@dataclass(frozen=True)
-class NodeChecked:
-    """A member has checked its node. `number` is that of the check."""
-
-    uid: str
-    number: int
-    seconds: float
-    problem: str = ""
-    unreached: tuple[str, ...] = ()
-    links: Mapping[str, Link] = field(default_factory=dict)
-    device: str = ""
-    device_seconds: float = 0.0
+    @abstractmethod
+    def apply(self, state: RendezvousState, now: float) -> list[Command] | None:
+        """Record it in the state, and return the commands that follow at once, if any."""
 
 
 # --- from the operator
 
 
 @dataclass(frozen=True)
-class SettingsObserved:
+class SettingsObserved(Event):
     """The settings of the job as they are now.
 
     Attributes:
@@ -159,9 +50,16 @@ class SettingsObserved:
     domains: Mapping[MemberKey, str] = field(default_factory=dict)
     node_check: NodeCheck = field(default_factory=NodeCheck)
 
+    def apply(self, state: RendezvousState, now: float) -> None:
+        state.sizes = self.sizes
+        state.rules = self.rules
+        state.timing = self.timing
+        state.domains = self.domains
+        state.node_check = self.node_check
+
 
 @dataclass(frozen=True)
-class DrainOrdered:
+class DrainOrdered(Event):
     """The operator ordered these pods, and no others, to leave.
 
     Maps the names of pods to the seconds they may take. A pod may not have registered yet. A member
@@ -170,9 +68,18 @@ class DrainOrdered:
 
     seconds: Mapping[str, float]
 
+    def apply(self, state: RendezvousState, now: float) -> None:
+        state.draining_pods = self.seconds
+        if self.seconds:
+            for member in state.members:
+                seconds = self.seconds.get(member.identity.pod_name)
+                if seconds is not None:
+                    member.drain(seconds, now)
+                    state.note(member.uid)
+
 
 @dataclass(frozen=True)
-class SuccessorsChanged:
+class SuccessorsChanged(Event):
     """The members of these roles and indices, and no others, wait for the end of others.
 
     They alone are no reason for a new world, so a migration costs one world change and not two. A
@@ -181,37 +88,73 @@ class SuccessorsChanged:
 
     places: frozenset[MemberKey]
 
+    def apply(self, state: RendezvousState, now: float) -> None:
+        state.successors = self.places
+        state.note_all()
+
 
 # --- from the master
 
 
 @dataclass(frozen=True)
-class TrainingHung:
-    """The training processes make no progress any more, as the health monitor found."""
+class TrainingHung(Event):
+    """The training processes make no progress any more, as the health monitor found.
+
+    All of them are killed, and a new world is formed.
+    """
+
+    def apply(self, state: RendezvousState, now: float) -> None:
+        if state.phase == "training":
+            state.phase = "reforming"
+        state.world_failed = True
+        notified_processes.renew_all(state)
 
 
 @dataclass(frozen=True)
-class MasterStalled:
-    """The master itself was suspended for some seconds, in which it received nothing."""
+class MasterStalled(Event):
+    """The master itself was suspended for some seconds, in which it received nothing.
+
+    The deadlines of all members are extended by that time.
+    """
 
     seconds: float
 
+    def apply(self, state: RendezvousState, now: float) -> None:
+        for member in state.members:
+            member.last_heard_at += self.seconds
+            member.node_check.deadline += self.seconds
+            if member.stop_due is not None:
+                member.stop_due += self.seconds
+            if member.exit_due is not None:
+                member.exit_due += self.seconds
+            if member.take_world_due is not None:
+                member.take_world_due += self.seconds
+            if member.disconnected_since is not None:
+                member.disconnected_since += self.seconds
+
 
 @dataclass(frozen=True)
-class StateShared:
+class StateShared(Event):
     """Another master can claim the stored state: a world must be stored before it is started."""
 
+    def apply(self, state: RendezvousState, now: float) -> None:
+        state.shared_state = True
+
 
 @dataclass(frozen=True)
-class StateStored:
+class StateStored(Event):
     """The state was stored, with the world of this round, by a write that began at this time."""
 
     round: int
     began_at: float
 
+    def apply(self, state: RendezvousState, now: float) -> None:
+        state.stored_round = self.round
+        state.stored_at = self.began_at
+
 
 @dataclass(frozen=True)
-class StateRestored:
+class StateRestored(Event):
     """The state of an earlier master is known. Its members get the usual time to reconnect.
 
     Attributes:
@@ -230,26 +173,23 @@ class StateRestored:
     unfit: Mapping[MemberKey, tuple[str, str]] = field(default_factory=dict)
     broken_nodes: tuple[str, ...] = ()
 
-
-Event = (
-    HeartbeatReceived
-    | StepsReported
-    | MemberRegistered
-    | MemberConnected
-    | MemberDisconnected
-    | ProcessRestarted
-    | ProcessStarted
-    | ProcessExited
-    | PlaceRequested
-    | PlaceTaken
-    | MemberLeaving
-    | NodeChecked
-    | SettingsObserved
-    | DrainOrdered
-    | SuccessorsChanged
-    | TrainingHung
-    | MasterStalled
-    | StateShared
-    | StateStored
-    | StateRestored
-)
+    def apply(self, state: RendezvousState, now: float) -> None:
+        world = set(self.world)
+        for member in self.members:
+            state.members.restore(member, in_world=member.uid in world)
+        state.restored = True
+        state.phase = self.phase
+        state.round = self.round
+        if self.round:
+            state.unstored_rounds = _MOST_UNSTORED_ROUNDS
+        state.set_world(self.world)
+        if self.world:
+            state.formed_at = now
+        if self.finished:
+            state.finished_at = now
+        state.world_failed = self.world_failed
+        state.world_incomplete = self.world_incomplete
+        state.successors = self.successors
+        state.unfit = dict(self.unfit)
+        state.broken_nodes = list(self.broken_nodes)
+        state.reconnect_deadline = now + state.timing.lost

@@ -9,12 +9,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from elasticjob_master.core.rendezvous.members import Member
 
 
-@dataclass(frozen=True)
-class Host:
+class Host(NamedTuple):
     """One line of the list. `name` is the name of the pod, which is never used again."""
 
     name: str

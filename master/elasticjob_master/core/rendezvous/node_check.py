@@ -12,13 +12,16 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from statistics import median
+from typing import TYPE_CHECKING
 
 from elasticjob_api.health import NodeCheck
 
 from elasticjob_master.core.rendezvous import slow_links, world_formation
-from elasticjob_master.core.rendezvous.events import NodeChecked
 from elasticjob_master.core.rendezvous.members import Member, NodeCheckState
 from elasticjob_master.core.rendezvous.state import RendezvousState
+
+if TYPE_CHECKING:
+    from elasticjob_master.core.rendezvous.member_events import NodeChecked
 
 PEERS = 2
 """The number of peers that each member connects to. With two the bad end of a failed connection can

@@ -5,7 +5,7 @@
     training -> reforming: the world has failed or is incomplete, a member drains, or members that
         have joined are ready.
     reforming -> waiting: no connected member of the world runs a process that has to end.
-    training -> finishing: a member has finished successfully (see `event_effects.record_exit`).
+    training -> finishing: a member has finished successfully (see `member_events.ProcessExited`).
     finishing -> waiting: no member of the world runs a process, and any role's success counts.
     finishing -> reforming: the world has failed, and its processes have not ended in time.
 

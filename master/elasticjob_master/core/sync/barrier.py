@@ -19,29 +19,21 @@ LONGEST_NAME = 128
 
 
 class Barriers:
-    """The barriers of one round."""
+    """The barriers of one round.
+
+    Attributes:
+        passed: how often each barrier was passed.
+    """
 
     def __init__(self) -> None:
-        self.round = 0
-        self._passed: dict[str, int] = {}
+        self.begin_round()
+
+    def begin_round(self, passed: Mapping[str, int] | None = None) -> None:
+        """Remove all barriers, as another round has begun, or restore those of this round."""
+        self.passed = dict(passed or {})
         self._arrived: dict[str, set[str]] = {}
         self._given_up: dict[str, str] = {}
         """Why a barrier can never be passed again, by its name."""
-
-    def begin_round(self, round_: int) -> None:
-        """Remove all barriers, as another round has begun."""
-        self.restore(round_)
-
-    def restore(self, round_: int, passed: Mapping[str, int] | None = None) -> None:
-        """Restore how often each barrier was passed."""
-        self.round = round_
-        self._passed = dict(passed or {})
-        self._arrived = {}
-        self._given_up = {}
-
-    def passed_counts(self) -> dict[str, int]:
-        """Return how often each barrier was passed, for storing."""
-        return dict(self._passed)
 
     def arrive(self, name: str, number: int, uid: str, world: Collection[str]) -> bool:
         """Record the arrival of a member of the world.
@@ -54,7 +46,7 @@ class Barriers:
         """
         if not 1 <= len(name) <= LONGEST_NAME:
             raise BadRequest(f"name has {len(name)} characters; it must have 1 to {LONGEST_NAME}")
-        done = self._passed.get(name, 0)
+        done = self.passed.get(name, 0)
         if number < done:
             return True
         if number > done:
@@ -64,8 +56,8 @@ class Barriers:
         arrived = self._arrived.get(name)
         if arrived is None:
             if (
-                name not in self._passed
-                and len(self._passed.keys() | self._arrived.keys()) >= MOST_BARRIERS
+                name not in self.passed
+                and len(self.passed.keys() | self._arrived.keys()) >= MOST_BARRIERS
             ):
                 raise LimitReached(
                     f"there are {MOST_BARRIERS} barriers already; "
@@ -79,7 +71,7 @@ class Barriers:
         arrived.add(uid)
         if len(arrived) < len(world):  # only members of the world come here
             return False
-        self._passed[name] = done + 1
+        self.passed[name] = done + 1
         del self._arrived[name]
         return True
 
@@ -105,10 +97,6 @@ class Barriers:
                 del self._arrived[name]
                 names.append(name)
         return names
-
-    def times_passed(self, name: str) -> int:
-        """Return how often one barrier was passed."""
-        return self._passed.get(name, 0)
 
     def absent(self, name: str, world: Collection[str]) -> list[str]:
         """Return the UIDs of the members that have not arrived yet."""

@@ -23,37 +23,27 @@ _LONGEST_NUMBER = 20
 
 
 class KeyValueStore:
-    """The values of one round."""
+    """The values of one round.
+
+    Attributes:
+        values: all values, by their keys.
+        addition_results: the results of additions, by the requests' ids.
+    """
 
     def __init__(self) -> None:
-        self.round = 0
-        self._values: dict[str, bytes] = {}
-        self._addition_results: dict[str, int] = {}
-        self._bytes = 0
+        self.begin_round(0)
 
-    def begin_round(self, round_: int) -> None:
-        """Remove all values, as another round has begun."""
-        self.restore(round_)
-
-    def restore(
+    def begin_round(
         self,
         round_: int,
         values: Mapping[str, bytes] | None = None,
-        answers: Mapping[str, int] | None = None,
+        addition_results: Mapping[str, int] | None = None,
     ) -> None:
-        """Restore the stored values, and the results of additions by request id."""
+        """Remove all values, as another round has begun, or restore those of this round."""
         self.round = round_
-        self._values = dict(values or {})
-        self._addition_results = dict(answers or {})
-        self._bytes = sum(_size(key, value) for key, value in self._values.items())
-
-    def values(self) -> dict[str, bytes]:
-        """Return all values, for storing."""
-        return dict(self._values)
-
-    def addition_results(self) -> dict[str, int]:
-        """Return the results of additions by request id, for storing."""
-        return dict(self._addition_results)
+        self.values = dict(values or {})
+        self.addition_results = dict(addition_results or {})
+        self._bytes = sum(_size(key, value) for key, value in self.values.items())
 
     def set(
         self, key: str, value: bytes, *, expected: bytes | None = None, if_absent: bool = False
@@ -74,7 +64,7 @@ class KeyValueStore:
             raise BadRequest(
                 f"value of {key!r} has {len(value)} bytes; it must have at most {LONGEST_VALUE}"
             )
-        present = self._values.get(key)
+        present = self.values.get(key)
         if (if_absent and present is not None) or (expected is not None and present != expected):
             return present
         self._put(key, value)
@@ -82,11 +72,11 @@ class KeyValueStore:
 
     def first_missing(self, keys: Sequence[str], start: int = 0) -> int | None:
         """Return the position, from `start` on, of the first key without a value, if any."""
-        return next((i for i in range(start, len(keys)) if keys[i] not in self._values), None)
+        return next((i for i in range(start, len(keys)) if keys[i] not in self.values), None)
 
     def get_all(self, keys: Iterable[str]) -> list[bytes]:
         """Return the values of keys that all have one."""
-        return [self._values[key] for key in keys]
+        return [self.values[key] for key in keys]
 
     def add(self, key: str, amount: int, request_id: str) -> int:
         """Add to a number, 0 if there is none, and return the sum.
@@ -101,9 +91,9 @@ class KeyValueStore:
             raise BadRequest(
                 f"request_id has {len(request_id)} characters; it must have at most {LONGEST_KEY}"
             )
-        if request_id in self._addition_results:
-            return self._addition_results[request_id]
-        text = self._values.get(key, b"0")
+        if request_id in self.addition_results:
+            return self.addition_results[request_id]
+        text = self.values.get(key, b"0")
         try:
             if len(text) > _LONGEST_NUMBER:
                 raise ValueError
@@ -118,23 +108,23 @@ class KeyValueStore:
             )
         self._put(key, str(total).encode())
         if request_id:
-            self._addition_results[request_id] = total
-            if len(self._addition_results) > MOST_ANSWERS:
-                del self._addition_results[next(iter(self._addition_results))]
+            self.addition_results[request_id] = total
+            if len(self.addition_results) > MOST_ANSWERS:
+                del self.addition_results[next(iter(self.addition_results))]
         return total
 
     def delete(self, key: str) -> bool:
         """Remove a value; return whether there was one."""
         check_key(key)
-        value = self._values.pop(key, None)
+        value = self.values.pop(key, None)
         if value is None:
             return False
         self._bytes -= _size(key, value)
         return True
 
     def _put(self, key: str, value: bytes) -> None:
-        present = self._values.get(key)
-        if present is None and len(self._values) >= MOST_KEYS:
+        present = self.values.get(key)
+        if present is None and len(self.values) >= MOST_KEYS:
             raise LimitReached(
                 f"there are {MOST_KEYS} keys already; key {key!r} is one too many: delete some"
             )
@@ -144,7 +134,7 @@ class KeyValueStore:
                 f"with {key!r} all keys and values would have {total} bytes; "
                 f"the bound is {MOST_BYTES}"
             )
-        self._values[key] = value
+        self.values[key] = value
         self._bytes = total
 
 

@@ -16,7 +16,7 @@ from elasticjob_api.v1 import agent_pb2 as pb
 
 from elasticjob_master.agent_streams import Send
 from elasticjob_master.controller import Controller
-from elasticjob_master.core.rendezvous import commands, events
+from elasticjob_master.core.rendezvous import commands, member_events
 from elasticjob_master.core.rendezvous.members import Link, Member
 from elasticjob_master.server import protobuf
 from elasticjob_master.server.callers import Callers
@@ -135,7 +135,7 @@ class AgentService:
                     f"{field} is {claimed}; it must be at most {latest}, "
                     "the latest that a master of this job can have given"
                 )
-        event = events.MemberConnected(uid, round_, joined, first.hello.draining)
+        event = member_events.MemberConnected(uid, round_, joined, first.hello.draining)
         leases = [protobuf.leases(each) for each in first.hello.leased]
         member = self._controller.connect(event, send, leases, complete=first.hello.leased_all)
         if member is None:
@@ -152,14 +152,14 @@ class AgentService:
             case "step":
                 controller.step(member, report_of(message.step))
             case "started":
-                controller.handle(events.ProcessStarted(member.uid, message.started.round))
+                controller.handle(member_events.ProcessStarted(member.uid, message.started.round))
             case "exited":
                 controller.exited(member, _process_exited(member, message.exited))
             case "restarted":
                 report = message.restarted
                 controller.restarted(member, report.restarts, report.exit_code, report.message)
             case "joined":
-                controller.handle(events.PlaceTaken(member.uid, message.joined.round))
+                controller.handle(member_events.PlaceTaken(member.uid, message.joined.round))
             case "leaving":
                 self._leave(member)
             case "check":
@@ -178,7 +178,7 @@ class AgentService:
     def _leave(self, member: Member) -> None:
         pod = member.identity.pod_name
         log.info("%s was asked by its node to end", pod, extra={"member": pod})
-        self._controller.handle(events.MemberLeaving(member.uid))
+        self._controller.handle(member_events.MemberLeaving(member.uid))
 
     def _render(self, command: commands.Command, hello: pb.Hello) -> Render | None:
         """Return a function that serializes the message of a command; None ends the stream.
@@ -275,8 +275,8 @@ def _message(
             return pb.MasterMessage(collect_stacks=stacks)
 
 
-def _node_checked(member: Member, found: pb.CheckResult) -> events.NodeChecked:
-    return events.NodeChecked(
+def _node_checked(member: Member, found: pb.CheckResult) -> member_events.NodeChecked:
+    return member_events.NodeChecked(
         member.uid,
         found.number,
         found.seconds,
@@ -288,7 +288,7 @@ def _node_checked(member: Member, found: pb.CheckResult) -> events.NodeChecked:
     )
 
 
-def _process_exited(member: Member, exited: pb.ProcessExited) -> events.ProcessExited:
+def _process_exited(member: Member, exited: pb.ProcessExited) -> member_events.ProcessExited:
     log.info(
         "%s: process of round %d exited with %d (requested: %s)",
         member.identity.pod_name,
@@ -297,7 +297,7 @@ def _process_exited(member: Member, exited: pb.ProcessExited) -> events.ProcessE
         exited.asked,
         extra={"member": member.identity.pod_name},
     )
-    return events.ProcessExited(
+    return member_events.ProcessExited(
         member.uid,
         exited.round,
         exited.exit_code,

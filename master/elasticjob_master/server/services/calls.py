@@ -40,24 +40,15 @@ _CODES: dict[type[Exception], grpc.StatusCode] = {
 REFUSALS = tuple(_CODES)
 
 
-def refusing(handler: Any, method: str) -> Any:
-    """Return a handler like this one that answers refusals and undecodable bytes."""
-    read = handler.request_deserializer
-    write = handler.response_serializer
-    if handler.unary_unary is not None:
-        behave = _refusing(handler.unary_unary, method, read)
-        return grpc.unary_unary_rpc_method_handler(behave, response_serializer=write)
-    if handler.unary_stream is not None:
-        behave = _refusing(_writing_answers(handler.unary_stream), method, read)
-        return grpc.unary_stream_rpc_method_handler(behave, response_serializer=write)
-    behave = _refusing(_writing_answers(handler.stream_stream), method)
-    return grpc.stream_stream_rpc_method_handler(behave, read, write)
+def refusing(handler: Any, method: str) -> Behaviour:
+    """Return the behaviour of a handler, which answers refusals and undecodable bytes.
 
-
-def _refusing(
-    behave: Behaviour, method: str, read: Callable[[bytes], Any] | None = None
-) -> Behaviour:
-    """Return a behaviour that decodes a single request itself, so that it can refuse it."""
+    It decodes a single request itself, so that it can refuse it.
+    """
+    behave = handler.unary_unary or handler.unary_stream or handler.stream_stream
+    if handler.response_streaming:
+        behave = _writing_answers(behave)
+    read = None if handler.request_streaming else handler.request_deserializer
 
     async def answer(request: Any, context: Any) -> Any:
         try:

@@ -14,7 +14,7 @@ from elasticjob_api.v1.horovod_pb2_grpc import HorovodServiceServicer
 from elasticjob_master.controller import Controller
 from elasticjob_master.core.rendezvous import elastic_driver
 from elasticjob_master.core.rendezvous.current_process import check_process
-from elasticjob_master.core.rendezvous.events import PlaceRequested
+from elasticjob_master.core.rendezvous.member_events import PlaceRequested
 from elasticjob_master.core.sync.gloo_values import GlooValues
 from elasticjob_master.server.services.waiters import Waiters
 

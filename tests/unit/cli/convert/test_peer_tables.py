@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+from itertools import product
 from typing import Any
 
 import pytest
-from elasticjob_cli.convert.converters import CONVERTERS, TABLES
+from elasticjob_cli.convert.converters import CONVERTERS
 from elasticjob_cli.convert.report import Kind
-from elasticjob_cli.convert.tables import dlrover, framework_controller, torchrun
-from elasticjob_cli.convert.tables.rows import Fate, Row, Table, option
+from elasticjob_cli.convert.tables.rows import TABLES, Fate, Row, option
 
 from tests.support.convert import converted
 from tests.support.peer_documents import (
@@ -33,21 +33,15 @@ UNSUPPORTED = {"PaddleJob kubeflow.org/v1", "XGBoostJob kubeflow.org/v1"}
 OLDER = {"--relaunch-on-worker-failure VALUE"}
 """Options that only earlier versions have."""
 VALUES_OF_OPTIONS = {"nnodes": "1:4", "nproc-per-node": "2", "node-unit": "2"}
-OTHER_LISTS: dict[str, Table] = {
-    "dlrover-run": dlrover.DLROVER_RUN,
-    "master": dlrover.MASTER,
-    "torchrun": torchrun.TORCHRUN,
-    "torch.distributed.launch": torchrun.TORCHRUN,
-    "variables": framework_controller.VARIABLES,
+TITLES = {
+    "Framework": "Framework frameworkcontroller.microsoft.com/v1",
+    "master": "DLRover's master",
+    "torch.distributed.launch": "torchrun",
+    "variables": "FrameworkController's variables",
 }
-
-
-def table_of(title: str) -> Table:
-    """Return the table for a list of fields."""
-    kind, _, version = title.partition(" ")
-    if kind == "Framework":
-        version = "frameworkcontroller.microsoft.com/v1"
-    return OTHER_LISTS.get(title) or TABLES[version, kind]
+"""The titles of the tables for the lists whose titles are others."""
+WHOLE = ("TrainingJob", "ElasticJob", "Framework", "MXJob", "PyTorchJob")
+"""A kind of each peer of which every run takes all rows."""
 
 
 def covers(row: str, field: str) -> bool:
@@ -68,38 +62,41 @@ def test_every_field_option_and_annotation_of_the_peers_has_a_row(
         rows = [row.theirs for table in TABLES.values() for row in table]
         assert {ANNOTATIONS[name] for name in names} <= set(rows)
         return
-    rows = [row.theirs for row in table_of(title)]
+    rows = [row.theirs for row in TABLES[TITLES.get(title, title)]]
     assert [name for name in names if not any(covers(row, name) for row in rows)] == []
 
 
 def test_every_row_is_that_of_a_field_of_a_peer() -> None:
-    known: dict[int, list[str]] = {}
+    known: dict[str, list[str]] = {}
     for title, names in LISTS:
         if title not in UNSUPPORTED and title != "annotations":
-            known.setdefault(id(table_of(title)), []).extend(names)
-    tables = {id(table): table for table in (*TABLES.values(), *OTHER_LISTS.values())}
+            known.setdefault(TITLES.get(title, title), []).extend(names)
     invented = [
         row.theirs
-        for number, table in tables.items()
+        for title, table in TABLES.items()
         for row in table
-        if number in known
+        if title in known
         and row.theirs not in OLDER.union(ANNOTATIONS.values())
-        and not any(covers(row.theirs, name) for name in known[number])
+        and not any(covers(row.theirs, name) for name in known[title])
     ]
     assert invented == []
 
 
-def rows_of_kinds() -> list[tuple[str, str, Row]]:
-    """Return each row of a kind with the kind."""
-    return [(version, kind, row) for (version, kind), table in TABLES.items() for row in table]
+def rows_of_kinds() -> list[Any]:
+    """Return kind and version with each row; all rows of a kind per peer, and some of the others.
+
+    `--thorough` takes all.
+    """
+    found = []
+    for number, (version, kind) in enumerate(CONVERTERS):
+        for place, row in enumerate(TABLES[f"{kind} {version}"], start=number):
+            marks = [] if kind in WHOLE or place % 5 == 0 else [pytest.mark.thorough]
+            found.append(pytest.param(version, kind, row, id=f"{kind}:{row.theirs}", marks=marks))
+    return found
 
 
 @pytest.mark.guarantee("converted-jobs-are-accepted")
-@pytest.mark.parametrize(
-    ("version", "kind", "row"),
-    rows_of_kinds(),
-    ids=[f"{kind}:{row.theirs}" for _, kind, row in rows_of_kinds()],
-)
+@pytest.mark.parametrize(("version", "kind", "row"), rows_of_kinds())
 def test_a_field_becomes_what_its_row_says(version: str, kind: str, row: Row) -> None:
     document = with_field(minimal(version, kind), row.theirs.replace("spec[]", "spec.0"))
     result = converted(document)
@@ -120,12 +117,18 @@ def test_a_field_becomes_what_its_row_says(version: str, kind: str, row: Row) ->
         assert MARK in str(found[0])
 
 
-OPTIONS = [(row, where) for where in ("torchrun", "dlrover-run") for row in OTHER_LISTS[where]]
+def options() -> list[Any]:
+    """Return each option of the launchers, with either dash; every run takes some of them."""
+    rows = [(row, launcher) for launcher in ("torchrun", "dlrover-run") for row in TABLES[launcher]]
+    found = []
+    for number, ((row, launcher), dash) in enumerate(product(rows, "-_")):
+        marks = [] if number % 3 == 0 else [pytest.mark.thorough]
+        found.append(pytest.param(row, launcher, dash, id=f"{row.theirs}{dash}", marks=marks))
+    return found
 
 
 @pytest.mark.guarantee("converted-jobs-are-accepted")
-@pytest.mark.parametrize("dash", ["-", "_"])
-@pytest.mark.parametrize(("row", "launcher"), OPTIONS, ids=[row.theirs for row, _ in OPTIONS])
+@pytest.mark.parametrize(("row", "launcher", "dash"), options())
 def test_an_option_of_a_launcher_becomes_what_its_row_says(
     row: Row, launcher: str, dash: str
 ) -> None:
@@ -146,7 +149,7 @@ def test_an_option_of_a_launcher_becomes_what_its_row_says(
     assert None not in [at(result.object, ours) for ours in row.ours.split(", ") if ours]
 
 
-@pytest.mark.parametrize("row", dlrover.MASTER, ids=[row.theirs for row in dlrover.MASTER])
+@pytest.mark.parametrize("row", TABLES["DLRover's master"], ids=lambda row: row.theirs)
 def test_an_option_of_dlrovers_master_is_lost_by_name_or_known_here(row: Row) -> None:
     document = minimal("elastic.iml.github.io/v1alpha1", "ElasticJob")
     group = {"template": template(command=["python", "-m", "master", f"--{option(row)}", "1"])}
@@ -156,9 +159,7 @@ def test_an_option_of_dlrovers_master_is_lost_by_name_or_known_here(row: Row) ->
 
 
 @pytest.mark.parametrize(
-    "row",
-    framework_controller.VARIABLES,
-    ids=[row.theirs for row in framework_controller.VARIABLES],
+    "row", TABLES["FrameworkController's variables"], ids=lambda row: row.theirs
 )
 def test_a_variable_of_a_task_becomes_what_its_row_says(row: Row) -> None:
     document = minimal("frameworkcontroller.microsoft.com/v1", "Framework")

@@ -11,7 +11,11 @@ from elasticjob_kube.errors import TryLater
 from elasticjob_master.cluster.progress_writer import ProgressWriter
 from elasticjob_master.controller import Controller
 from elasticjob_master.core.rendezvous.commands import Command, Exit, Start
-from elasticjob_master.core.rendezvous.events import MemberConnected, ProcessExited, ProcessStarted
+from elasticjob_master.core.rendezvous.member_events import (
+    MemberConnected,
+    ProcessExited,
+    ProcessStarted,
+)
 from elasticjob_master.core.rendezvous.members import Identity
 from elasticjob_master.core.rendezvous.rules import RoleSize
 from elasticjob_master.job_facts import JobFacts

@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 from elasticjob_master.controller import Controller
 from elasticjob_master.core.rendezvous.commands import Command, Configure
-from elasticjob_master.core.rendezvous.events import MemberConnected
+from elasticjob_master.core.rendezvous.member_events import MemberConnected
 from elasticjob_master.core.rendezvous.members import Identity
 from elasticjob_master.core.rendezvous.rules import RoleSize
 from elasticjob_master.core.report_intervals import (

@@ -22,6 +22,7 @@ from hypothesis import strategies as st
 
 from tests.support.master.scaling_memories import memory_of
 from tests.support.master.straggling_job import EPOCH, OwnSeconds, StragglingJob
+from tests.support.thorough import examples
 
 HOUR = 3600
 _NO_SHRINKING = (Phase.explicit, Phase.reuse, Phase.generate)
@@ -224,7 +225,7 @@ def test_a_slow_checkpoint_of_rank_0_or_slow_storage_causes_no_replacement(
 
 
 @pytest.mark.guarantee("straggler-replaced")
-@settings(deadline=None, max_examples=25, phases=_NO_SHRINKING)
+@settings(deadline=None, max_examples=examples(25), phases=_NO_SHRINKING)
 @given(
     seed=st.integers(0, 2**32),
     members=st.integers(3, 12),
@@ -248,7 +249,7 @@ def test_in_no_history_of_healthy_members_is_one_replaced(
 
 
 @pytest.mark.guarantee("straggler-replaced")
-@settings(deadline=None, max_examples=10, phases=_NO_SHRINKING)
+@settings(deadline=None, max_examples=examples(10), phases=_NO_SHRINKING)
 @given(
     seed=st.integers(0, 2**32),
     members=st.integers(3, 12),

@@ -7,7 +7,11 @@ from elasticjob_api.health import Health
 from elasticjob_api.step_report import StepReport
 from elasticjob_master.controller import Controller
 from elasticjob_master.core.rendezvous.commands import CollectStacks, Command, Start, Stop
-from elasticjob_master.core.rendezvous.events import MemberConnected, ProcessExited, ProcessStarted
+from elasticjob_master.core.rendezvous.member_events import (
+    MemberConnected,
+    ProcessExited,
+    ProcessStarted,
+)
 from elasticjob_master.core.rendezvous.members import Identity
 from elasticjob_master.core.rendezvous.rules import RoleSize
 from elasticjob_master.core.stacks import Stack

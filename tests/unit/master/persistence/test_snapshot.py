@@ -13,7 +13,7 @@ from elasticjob_api.v1 import shards_pb2
 from elasticjob_master.config import load
 from elasticjob_master.controller import Controller
 from elasticjob_master.core.autoscale.scaling_memory import ScalingMemory
-from elasticjob_master.core.rendezvous.events import MemberConnected
+from elasticjob_master.core.rendezvous.member_events import MemberConnected
 from elasticjob_master.core.rendezvous.members import Identity
 from elasticjob_master.job_facts import JobFacts
 from elasticjob_master.main import serve

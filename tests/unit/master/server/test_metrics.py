@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from elasticjob_master.server import member_metrics
+from elasticjob_master.server import metrics
 from prometheus_client.parser import text_string_to_metric_families
 
 from tests.support.documented_metrics import documented
@@ -24,7 +24,7 @@ async def test_the_documentation_lists_every_metric_with_its_type_and_labels() -
 async def test_a_job_of_any_size_has_a_bounded_number_of_series_of_members(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(member_metrics, "MAX_MEMBERS", 3)
+    monkeypatch.setattr(metrics, "MAX_MEMBERS", 3)
     text = masters_text(training_master(members=5))
     values = {
         sample.labels["index"]: sample.value

@@ -27,7 +27,7 @@ from bench.autoscale_worlds import (
     named_worlds,
     saturating,
 )
-from tests.support.thorough import some_of
+from tests.support.thorough import examples, some_of
 
 MOST_PLANS = 10
 MOST_TURNS = 3
@@ -76,7 +76,7 @@ def test_no_question_takes_more_than_ten_plans(outcomes: list[Outcome]) -> None:
 
 
 @pytest.mark.guarantee("rough-or-changing-throughput")
-@settings(max_examples=8)
+@settings(max_examples=examples(8))
 @given(
     st.integers(1, 40),
     st.integers(1, 40),

@@ -13,6 +13,11 @@ from elasticjob_master.core.rendezvous.advance import advance
 from elasticjob_master.core.rendezvous.events import (
     DrainOrdered,
     Event,
+    StateRestored,
+    StateStored,
+    SuccessorsChanged,
+)
+from elasticjob_master.core.rendezvous.member_events import (
     MemberConnected,
     MemberLeaving,
     NodeChecked,
@@ -20,9 +25,6 @@ from elasticjob_master.core.rendezvous.events import (
     ProcessExited,
     ProcessRestarted,
     ProcessStarted,
-    StateRestored,
-    StateStored,
-    SuccessorsChanged,
 )
 from elasticjob_master.core.rendezvous.members import Identity, Member
 from elasticjob_master.core.rendezvous.rules import RoleSize, Rules, Timing
@@ -50,7 +52,7 @@ def test_only_the_rendezvous_changes_its_state_and_its_members() -> None:
     others = [path for path in SOURCES.rglob("*.py") if OWN not in path.parents]
     assert len(others) > 50
     assert [found for path in others for found in assigned_attributes(path)] == []
-    assert list(assigned_attributes(OWN / "event_effects.py")), "the search finds assignments"
+    assert list(assigned_attributes(OWN / "member_events.py")), "the search finds assignments"
 
 
 @pytest.mark.parametrize(

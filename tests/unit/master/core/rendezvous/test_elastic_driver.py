@@ -15,6 +15,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, rule
 
 from tests.support.master.simulated_agents import SimulatedAgent
 from tests.support.master.simulated_horovod import SimulatedHorovod
+from tests.support.thorough import examples
 
 
 class HorovodWorlds(RuleBasedStateMachine):
@@ -111,9 +112,7 @@ class HorovodWorlds(RuleBasedStateMachine):
 
 
 TestHorovodWorlds = HorovodWorlds.TestCase
-TestHorovodWorlds.settings = settings(
-    max_examples=settings().max_examples * 2, stateful_step_count=40
-)
+TestHorovodWorlds.settings = settings(max_examples=examples(200), stateful_step_count=40)
 
 
 def world_of(count: int) -> tuple[SimulatedHorovod, list[SimulatedAgent]]:

@@ -10,8 +10,8 @@ from elasticjob_master.controller import Controller
 from elasticjob_master.core.rendezvous import node_check
 from elasticjob_master.core.rendezvous.advance import advance
 from elasticjob_master.core.rendezvous.commands import Check, Exit, Start
-from elasticjob_master.core.rendezvous.events import (
-    Event,
+from elasticjob_master.core.rendezvous.events import Event
+from elasticjob_master.core.rendezvous.member_events import (
     MemberConnected,
     MemberDisconnected,
     MemberRegistered,
@@ -242,14 +242,14 @@ def test_results_of_node_checks_survive_the_master() -> None:
             problem=problem,
         )
     before.rendezvous.unfit = {("worker", 1): ("p1", "bad")}
-    before.keyvalue.restore(3, {"k": bytes(range(256))}, {"request": 7})
-    before.barriers.restore(3, {"b": 2})
+    before.keyvalue.begin_round(3, {"k": bytes(range(256))}, {"request": 7})
+    before.barriers.begin_round({"b": 2})
     snapshot.restore(after, decode(encode(snapshot.take(before, job_uid="uid"))))
     checks = [(m.node_check.stage, m.node_check.problem) for m in after.members]
     assert checks == [("passed", ""), ("failed", "bad"), ("none", "")]
-    assert after.unfit_pods() == {"p1": "bad"}
-    assert (after.keyvalue.round, after.keyvalue.values()) == (3, {"k": bytes(range(256))})
-    assert (after.keyvalue.addition_results(), after.barriers.passed_counts()) == (
+    assert dict(after.rendezvous.unfit.values()) == {"p1": "bad"}
+    assert (after.keyvalue.round, after.keyvalue.values) == (3, {"k": bytes(range(256))})
+    assert (after.keyvalue.addition_results, after.barriers.passed) == (
         {"request": 7},
         {"b": 2},
     )

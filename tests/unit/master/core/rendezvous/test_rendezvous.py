@@ -11,12 +11,14 @@ from elasticjob_master.core.rendezvous.commands import Drain, Exit, Start, Stop
 from elasticjob_master.core.rendezvous.events import (
     DrainOrdered,
     MasterStalled,
+    StateRestored,
+    SuccessorsChanged,
+)
+from elasticjob_master.core.rendezvous.member_events import (
     MemberConnected,
     MemberDisconnected,
     MemberLeaving,
     MemberRegistered,
-    StateRestored,
-    SuccessorsChanged,
 )
 from elasticjob_master.core.rendezvous.rules import RoleSize, Rules, Timing
 from elasticjob_master.core.rendezvous.state import RendezvousState
@@ -31,6 +33,7 @@ from tests.support.master.simulated_agents import (
     SimulatedRendezvous,
     world_of,
 )
+from tests.support.thorough import examples
 
 
 class Worlds(RuleBasedStateMachine):
@@ -164,13 +167,9 @@ class WorldsThatAdapt(Worlds):
 
 
 TestWorlds = Worlds.TestCase
-TestWorlds.settings = settings(
-    max_examples=settings().max_examples * 3 // 2, stateful_step_count=40
-)
+TestWorlds.settings = settings(max_examples=examples(150), stateful_step_count=40)
 TestWorldsThatAdapt = WorldsThatAdapt.TestCase
-TestWorldsThatAdapt.settings = settings(
-    max_examples=settings().max_examples * 4 // 5, stateful_step_count=40
-)
+TestWorldsThatAdapt.settings = settings(max_examples=examples(80), stateful_step_count=40)
 
 
 def test_the_first_world_waits_a_little_for_all_desired_members() -> None:

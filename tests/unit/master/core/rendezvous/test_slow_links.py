@@ -7,7 +7,7 @@ from collections.abc import Collection
 import pytest
 from elasticjob_api.health import NodeCheck
 from elasticjob_master.core.rendezvous import node_check
-from elasticjob_master.core.rendezvous.events import NodeChecked
+from elasticjob_master.core.rendezvous.member_events import NodeChecked
 from elasticjob_master.core.rendezvous.members import Identity, Link, Member
 from hypothesis import given
 from hypothesis import strategies as st

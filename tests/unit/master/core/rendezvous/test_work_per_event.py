@@ -8,8 +8,8 @@ import pytest
 from elasticjob_master.core.rendezvous.advance import advance
 from elasticjob_master.core.rendezvous.commands import Start
 from elasticjob_master.core.rendezvous.desired_commands import MOST_COMMANDS
-from elasticjob_master.core.rendezvous.events import (
-    Event,
+from elasticjob_master.core.rendezvous.events import Event
+from elasticjob_master.core.rendezvous.member_events import (
     HeartbeatReceived,
     MemberConnected,
     MemberDisconnected,

@@ -8,8 +8,9 @@ from __future__ import annotations
 from elasticjob_master.core.rendezvous import world_formation
 from elasticjob_master.core.rendezvous.advance import advance
 from elasticjob_master.core.rendezvous.commands import MemberRemoved, Start, Stop
-from elasticjob_master.core.rendezvous.events import MemberConnected, MemberRegistered, TrainingHung
+from elasticjob_master.core.rendezvous.events import TrainingHung
 from elasticjob_master.core.rendezvous.host_discovery import HostList, next_host_list
+from elasticjob_master.core.rendezvous.member_events import MemberConnected, MemberRegistered
 from elasticjob_master.core.rendezvous.members import Identity, Member
 from elasticjob_master.core.rendezvous.rules import Rules, Timing
 from hypothesis import given

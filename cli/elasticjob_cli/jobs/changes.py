@@ -1,0 +1,224 @@
+"""`elasticjob scale`, `suspend`, `resume`, `stop`, `delete` and `wait`."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Annotated
+
+import typer
+from elasticjob_api import names
+from elasticjob_api.elasticjob import ElasticJob
+from elasticjob_client.cluster import Access, Cluster
+from elasticjob_client.errors import ClientError, NoSuchObject, WrongArgument
+from elasticjob_client.jobs import delete_job, set_run_policy
+from elasticjob_client.scaling import SizeChange, parse_size, request_size, wait_for_end
+from elasticjob_client.waiting import parse_milestone, wait_for
+
+from elasticjob_cli.common.local_runs import hint, local_run
+from elasticjob_cli.common.options import (
+    ExactJob,
+    ExactJobs,
+    Job,
+    Timeout,
+    Wait,
+    complete_pod,
+    complete_role,
+    for_cluster,
+    reported,
+    run,
+    run_on_job,
+)
+from elasticjob_cli.common.streams import echo
+
+
+@dataclass(frozen=True)
+class _Outcome:
+    """The milestone that `--wait` waits for, and what the command prints.
+
+    Attributes:
+        milestone: the phase that `--wait` waits for.
+        reached: printed with `--wait`.
+        requested: printed without it.
+        already: printed if the job was in this state before.
+    """
+
+    milestone: str
+    reached: str
+    requested: str
+    already: str = ""
+
+
+@for_cluster
+def scale(
+    job: Job,
+    access: Access,
+    size: Annotated[
+        str | None,
+        typer.Argument(
+            help="The new size (8), or how many more (+2) or less (-1).", metavar="SIZE"
+        ),
+    ] = None,
+    remove: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="A pod to remove; may be given more than once.", autocompletion=complete_pod
+        ),
+    ] = None,
+    role: Annotated[
+        str, typer.Option(help="The role to scale.", autocompletion=complete_role)
+    ] = names.ROLE_WORKER,
+    wait: Wait = False,
+    timeout: Timeout = None,
+) -> None:
+    """Change the number of a job's members.
+
+    Members that leave save first. Changes are carried out one after the other. Without --wait the
+    command only requests the change.
+    """
+    with reported():
+        change = _size_change(size, remove or [], role)
+        local = local_run(job, access.namespace, access.context, access.kubeconfig)
+        if local is not None:
+            from elasticjob_cli.run.local import scale_run
+
+            echo(scale_run(local, change, wait=wait, timeout=timeout))
+            return
+
+    async def work(cluster: Cluster, found: ElasticJob) -> str:
+        request = await request_size(cluster, found.metadata.name, change)
+        name = f"{request.resource.kind} {request.name}"
+        if not wait:
+            return f"{name} is requested; kubectl get {request.resource.plural} shows it"
+        return f"{name}: {await wait_for_end(cluster, request, seconds=timeout)}"
+
+    echo(run_on_job(access, job, work))
+
+
+def _size_change(size: str | None, remove: list[str], role: str) -> SizeChange:
+    if (size is None) == (not remove):
+        raise WrongArgument("give either a size or --remove")
+    if size is None:
+        return SizeChange(role, pods=remove)
+    return parse_size(size, role=role)
+
+
+@for_cluster
+def suspend(job: Job, access: Access, wait: Wait = False, timeout: Timeout = None) -> None:
+    """Suspend a job: its members save, and its pods are deleted.
+
+    The job keeps its size. When it is resumed, it continues from the saved state.
+    """
+    outcome = _Outcome("suspended", "is suspended", "will be suspended", "is suspended already")
+    _change(access, job, {"suspend": True}, outcome, wait=wait, timeout=timeout)
+
+
+@for_cluster
+def resume(job: Job, access: Access, wait: Wait = False, timeout: Timeout = None) -> None:
+    """Resume a suspended job."""
+    outcome = _Outcome("running", "is running again", "will be resumed", "is not suspended")
+    _change(access, job, {"suspend": False}, outcome, wait=wait, timeout=timeout)
+
+
+@for_cluster
+def stop(job: ExactJob, access: Access, wait: Wait = False, timeout: Timeout = None) -> None:
+    """End a job for good, after its members have saved.
+
+    The job is then Failed, with the reason Stopped, and is not retried.
+    """
+    with reported():
+        local = local_run(job, access.namespace, access.context, access.kubeconfig)
+        if local is not None:
+            from elasticjob_cli.run.local import stop_run
+
+            echo(stop_run(local, wait=wait, timeout=timeout))
+            return
+    outcome = _Outcome("ended", "is stopped", "will be stopped")
+    _change(access, job, {"stop": True}, outcome, wait=wait, timeout=timeout, exact=True)
+
+
+@for_cluster
+def delete(jobs: ExactJobs, access: Access) -> None:
+    """Delete jobs and their pods.
+
+    Checkpoints on storage of your own are kept.
+    """
+
+    async def work(cluster: Cluster) -> bool:
+        all_deleted = True
+        for job in dict.fromkeys(jobs):
+            try:
+                await delete_job(cluster, job)
+            except ClientError as error:
+                where = hint(job) if isinstance(error, NoSuchObject) else ""
+                echo(f"error: {error}{where}", err=True)
+                all_deleted = False
+            else:
+                echo(f"job {job} is deleted")
+        return all_deleted
+
+    if not run(access, work):
+        raise typer.Exit(1)
+
+
+@for_cluster
+def wait(
+    job: Job,
+    access: Access,
+    milestone: Annotated[
+        str,
+        typer.Option(
+            "--for", help="A phase (running, succeeded, …), ended, or step=N.", metavar="WHAT"
+        ),
+    ] = "succeeded",
+    timeout: Timeout = None,
+) -> None:
+    """Wait until a job has reached a phase or a step.
+
+    Exit code 3: the job has ended without reaching it; 4: not in time.
+    """
+    with reported():
+        parse_milestone(milestone)  # before the API server is asked
+    reached = run_on_job(
+        access,
+        job,
+        lambda cluster, found: wait_for(cluster, found.metadata.name, milestone, seconds=timeout),
+    )
+    steps = ""
+    if reached.status.progress is not None:
+        steps = f", step {reached.status.progress.steps}"
+    echo(f"job {reached.metadata.name} is {reached.status.phase}{steps}")
+
+
+def _change(
+    access: Access,
+    job: str,
+    policy: dict[str, bool],
+    outcome: _Outcome,
+    *,
+    wait: bool,
+    timeout: float | None,
+    exact: bool = False,
+) -> None:
+    """Set fields of a job's run policy, wait for the outcome if asked to, and print it.
+
+    With `exact`, `job` is the whole name.
+    """
+
+    async def work(cluster: Cluster, name: str) -> str:
+        before = await set_run_policy(cluster, name, **policy)
+        if wait:
+            await wait_for(cluster, name, outcome.milestone, seconds=timeout)
+        if _changes_nothing(before, policy):
+            return f"job {name} {outcome.already}"
+        return f"job {name} {outcome.reached if wait else outcome.requested}"
+
+    if exact:
+        echo(run(access, lambda cluster: work(cluster, job), job=job))
+    else:
+        echo(run_on_job(access, job, lambda cluster, found: work(cluster, found.metadata.name)))
+
+
+def _changes_nothing(job: ElasticJob, policy: dict[str, bool]) -> bool:
+    """Return whether the job is suspended, or not suspended, already."""
+    is_suspended = job.status.phase == "Suspended"
+    return policy.get("suspend") == job.spec.run_policy.suspend == is_suspended

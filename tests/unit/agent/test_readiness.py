@@ -1,0 +1,54 @@
+"""The measurement between two agents: only for agents of the job, one at a time, within bounds."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+from elasticjob_agent.readiness import (
+    BLOCK_BYTES,
+    MAX_CONNECTIONS,
+    MEASURE_SECONDS,
+    Readiness,
+    measure,
+)
+from elasticjob_api import names
+
+from tests.support.wait import SECONDS
+
+
+async def test_agents_of_the_job_measure_one_after_the_other(network: str) -> None:
+    readiness = Readiness(f"{network}.7", "token")
+    await readiness.announce()
+    links = await asyncio.gather(*(measure(f"{network}.7", "token") for _ in range(3)))
+    readiness.close()
+    for link in links:
+        assert link is not None
+        assert 0 < link.round_trip_seconds < MEASURE_SECONDS
+        assert link.bytes_per_second > BLOCK_BYTES / MEASURE_SECONDS
+
+
+@pytest.mark.parametrize("token", ["another", None])
+async def test_who_does_not_know_the_token_is_disconnected(network: str, token: str | None) -> None:
+    readiness = Readiness(f"{network}.7", "token")
+    await readiness.announce()
+    assert await measure(f"{network}.7", token) is None
+    assert await measure(f"{network}.7", "token") is not None
+    readiness.close()
+    assert await measure(f"{network}.7", "token") is None
+
+
+async def test_silent_connections_are_bounded_and_probes_are_still_accepted(network: str) -> None:
+    readiness = Readiness(f"{network}.7", "token")
+    await readiness.announce()
+    streams = [
+        await asyncio.open_connection(f"{network}.7", names.AGENT_READY_PORT)
+        for _ in range(MAX_CONNECTIONS + 1)
+    ]
+    async with asyncio.timeout(SECONDS):
+        greetings = [await reader.read(100) for reader, _ in streams]
+        assert [bool(each) for each in greetings] == [True] * MAX_CONNECTIONS + [False]
+        assert [await reader.read(100) for reader, _ in streams[:1]] == [b""], "it said nothing"
+    for _, writer in streams:
+        writer.close()
+    readiness.close()
