@@ -31,7 +31,7 @@ def check_deadlines(observed: Observed, status: ElasticJobStatus, now: float) ->
 
 
 def check_active_deadline(job: ElasticJob, status: ElasticJobStatus, now: float) -> _Check:
-    """Return the same for the active time of all attempts together."""
+    """Return why the job fails by its active time in all attempts, and the seconds left."""
     seconds = job.spec.run_policy.active_deadline_seconds
     if seconds is None or status.start_time is None:
         return None, None

@@ -125,7 +125,7 @@ def query_config_map(job: ElasticJob, data: Mapping[str, str]) -> Json:
 
     Args:
         job: the job.
-        data: of the job's Secret, as it is stored.
+        data: the contents of the job's Secret, as stored.
     """
     token, authority = (
         base64.b64decode(data.get(key, "")).decode()

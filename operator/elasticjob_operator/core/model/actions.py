@@ -109,7 +109,7 @@ class CreatePod:
 class DeletePod:
     """Delete the pod with this UID, not another of the same name.
 
-    `grace_seconds` None: the pod's own.
+    If `grace_seconds` is None, the pod has its own grace period.
     """
 
     name: str
@@ -122,7 +122,7 @@ class ConfirmGone:
     """Read the pods with these names, which no watch reports; keep those of this job that exist.
 
     Attributes:
-        names: of pods.
+        names: the names of the pods.
         at: when this was decided, in seconds since the epoch.
     """
 

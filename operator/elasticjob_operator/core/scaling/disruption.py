@@ -96,7 +96,7 @@ def plan_for_pods(
     """Return the creation of a Disruption plan; its name derives from its pods, so it is unique.
 
     Args:
-        job: whose plan it is.
+        job: the job that gets the plan.
         kind: a part of the name.
         affected: the pods, each with the reason.
         change: the fields of the plan's spec that remove or replace them.

@@ -37,10 +37,7 @@ def not_ready(observed: Observed, members: Indices) -> list[MemberKey]:
 def not_reached_message(
     not_reached: Sequence[str], total: int, what: str, reasons: Iterable[str] = ()
 ) -> str:
-    """Return such as `2 of 4 members are not ready.
-
-    Worker 1, worker 2 (Unschedulable: no node)`.
-    """
+    """Return a list with reasons: `1 of 4 new members are not ready: worker 3 (Unschedulable)`."""
     if not not_reached:
         return ""
     named = ", ".join(not_reached[:_MAX_MEMBERS_NAMED])
