@@ -27,6 +27,7 @@ _END_HEADERS = 0x4
 _WIDEST = 2**31 - 1
 _FIRST_WINDOW = 65_535
 _INITIAL_WINDOW_SIZE = 4
+_ANSWER_SECONDS = 60.0
 _PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
 
 OnMessage = Callable[[bytes | None], None]
@@ -112,7 +113,7 @@ class Connection(asyncio.Protocol):
         """Send nothing more on this call."""
         self.write(frame(_DATA, _END_STREAM, stream, b""))
 
-    async def ask(self, method: str, message: bytes, *, seconds: float = 60.0) -> bytes:
+    async def ask(self, method: str, message: bytes) -> bytes:
         """Make a unary call. Raises `ConnectionBroken` when it ends without an answer."""
         answer: asyncio.Future[bytes | None] = asyncio.get_running_loop().create_future()
         self.send(
@@ -122,7 +123,7 @@ class Connection(asyncio.Protocol):
             message,
             last=True,
         )
-        async with asyncio.timeout(seconds):
+        async with asyncio.timeout(_ANSWER_SECONDS):
             response = await answer
         if response is None:
             raise ConnectionBroken(f"{method} was refused")

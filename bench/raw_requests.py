@@ -82,17 +82,13 @@ class _Connection(asyncio.Protocol):
             )
 
 
-async def create_all(
-    cluster: Cluster, path: str, bodies: Sequence[Json], *, connections: int = CONNECTIONS
-) -> float:
+async def create_all(cluster: Cluster, path: str, bodies: Sequence[Json]) -> float:
     """Create the objects, in order; return the seconds it took with all connections open before.
 
     Raises:
         RuntimeError: one of them was not created.
     """
-    return await send_all(
-        cluster, [Request("POST", path, body) for body in bodies], connections=connections
-    )
+    return await send_all(cluster, [Request("POST", path, body) for body in bodies])
 
 
 async def send_all(

@@ -59,12 +59,12 @@ class Server:
 
 
 @asynccontextmanager
-async def master(*, workers: int, framework: str = "jax") -> AsyncIterator[Server]:
+async def master(*, workers: int) -> AsyncIterator[Server]:
     """Run a master that forms a world as soon as this many workers have joined."""
     command = [
         str(Path(sys.executable).with_name("elasticjob-master")),
         "--standalone",
-        f"--framework={framework}",
+        "--framework=jax",
     ]
     command += [f"--min={workers}", *_LISTEN]
     with TemporaryDirectory(prefix="elasticjob-bench-") as folder:

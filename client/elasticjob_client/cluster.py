@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
 
+from elasticjob_api.meta import Json
 from elasticjob_kube.access import pod_namespace, uses_service_account
 from elasticjob_kube.errors import AlreadyExists, Cause, KubeError, NoAccess, NotFound, TryLater
 from elasticjob_kube.resources import Resource
@@ -42,6 +43,26 @@ class Cluster:
 
     kube: Kube
     namespace: str
+
+    async def get(self, resource: Resource, name: str) -> Json:
+        """Return an object of the namespace. Raises `NoSuchObject`, `ClientError`."""
+        return await ask(
+            self, resource, name, lambda: self.kube.get(resource, self.namespace, name)
+        )
+
+    async def list(
+        self, resource: Resource, *, all_namespaces: bool = False, label_selector: str = ""
+    ) -> list[Json]:
+        """Return the objects of the namespace, or of all. Raises `ClientError`."""
+        namespace = None if all_namespaces else self.namespace
+        found = await ask(
+            self,
+            resource,
+            "",
+            lambda: self.kube.list(resource, namespace, label_selector=label_selector),
+        )
+        items: list[Json] = found["items"]
+        return items
 
 
 @asynccontextmanager

@@ -10,8 +10,10 @@ from __future__ import annotations
 import asyncio
 import json
 import ssl
+from collections import deque
 from collections.abc import AsyncIterator
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import AsyncExitStack, aclosing, asynccontextmanager
+from typing import TypedDict
 
 import aiohttp
 import msgspec
@@ -26,13 +28,14 @@ from elasticjob_client.answers import stored_master
 from elasticjob_client.cluster import Cluster
 from elasticjob_client.errors import ClientError, MasterUnavailable, MasterUnreachable
 from elasticjob_client.jobs import get_job
+from elasticjob_client.logs import LogOptions, read_log
 from elasticjob_client.master import (
     MasterEndpoint,
     TokenRefused,
     reach_master,
     wait_for_starting_master,
 )
-from elasticjob_client.member_log import LastLines, last_lines
+from elasticjob_client.members import Choice, job_pods, why_none
 from elasticjob_client.page_server import is_own, serve_locally
 
 _DATA = "/status"
@@ -43,6 +46,9 @@ MOST_STREAMS = 4
 """A browser opens at most 6 connections to a server. More pages read the data as a whole."""
 STREAM_SECONDS = 2.0
 """Between two requests to the master for open pages."""
+MOST_LINES = 200
+LONGEST_LINE = 1000
+_LOG_SECONDS = 10.0
 
 
 @asynccontextmanager
@@ -240,3 +246,39 @@ async def _bounded(answer: aiohttp.ClientResponse, where: str) -> bytes:
         if len(body) > _MAX_BYTES:
             raise ClientError(f"{where} answered more than {_MAX_BYTES} bytes")
     return bytes(body)
+
+
+class LastLines(TypedDict):
+    """The last lines, and why there are no more; `problem` is empty if there is none."""
+
+    lines: list[str]
+    problem: str
+
+
+async def last_lines(cluster: Cluster, job: str, pod: str) -> LastLines:
+    """Return the last lines of a pod's log, shortened.
+
+    Args:
+        cluster: its user may get the job, list its pods and read their logs.
+        job: its name.
+        pod: the name of one of its pods; of others, nothing is read.
+    """
+    lines: deque[str] = deque(maxlen=MOST_LINES)
+    problem = ""
+    try:
+        async with asyncio.timeout(_LOG_SECONDS):
+            found = await get_job(cluster, job)
+            pods = await job_pods(cluster, found)
+            chosen = next((each for each in pods if each.name == pod), None)
+            if chosen is None:
+                raise ClientError(why_none(found, pods, Choice(pod=pod[:253])))
+            async with aclosing(
+                read_log(cluster, chosen, LogOptions(tail=MOST_LINES))
+            ) as found_lines:
+                async for line in found_lines:
+                    lines.append(line[:LONGEST_LINE])
+    except ClientError as error:
+        problem = str(error)
+    except TimeoutError:
+        problem = f"the log of {pod} was not read within {_LOG_SECONDS:.0f} s"
+    return {"lines": list(lines), "problem": problem}

@@ -52,9 +52,7 @@ async def get_job(cluster: Cluster, name: str) -> ElasticJob:
 
 async def get_object(cluster: Cluster, name: str) -> Json:
     """Return a job as the API server does. Raises `NoSuchObject`, `ClientError`."""
-    kube = cluster.kube
-    namespace = cluster.namespace
-    return await ask(cluster, ELASTIC_JOBS, name, lambda: kube.get(ELASTIC_JOBS, namespace, name))
+    return await cluster.get(ELASTIC_JOBS, name)
 
 
 async def find_job(cluster: Cluster, name: str) -> ElasticJob:
@@ -100,16 +98,10 @@ async def list_jobs(
 
     `phase`: return only jobs in this phase; `selector`: only jobs whose labels match.
     """
-    namespace = None if all_namespaces else cluster.namespace
-    found = await ask(
-        cluster,
-        ELASTIC_JOBS,
-        "",
-        lambda: cluster.kube.list(ELASTIC_JOBS, namespace, label_selector=selector),
-    )
+    found = await cluster.list(ELASTIC_JOBS, all_namespaces=all_namespaces, label_selector=selector)
     chosen = (
         job
-        for job in found["items"]
+        for job in found
         if phase is None or job.get("status", {}).get("phase", "Pending") == phase
     )
     return sorted(chosen, key=lambda job: (job["metadata"]["namespace"], job["metadata"]["name"]))

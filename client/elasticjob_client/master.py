@@ -29,7 +29,7 @@ from elasticjob_api.meta import Json
 from elasticjob_kube.access import uses_service_account
 from elasticjob_kube.resources import CONFIG_MAPS, SECRETS
 
-from elasticjob_client.cluster import Cluster, ask
+from elasticjob_client.cluster import Cluster
 from elasticjob_client.errors import ClientError, MasterUnavailable, MasterUnreachable, NoSuchObject
 from elasticjob_client.forwarding import Forwarding, forward
 from elasticjob_client.jobs import get_job
@@ -167,17 +167,11 @@ async def viewers_config_map(cluster: Cluster, job: str) -> Json:
 
     Raises `NoSuchObject`, `ClientError`.
     """
-    name = names.query_config_map(job)
-    return await ask(
-        cluster, CONFIG_MAPS, name, lambda: cluster.kube.get(CONFIG_MAPS, cluster.namespace, name)
-    )
+    return await cluster.get(CONFIG_MAPS, names.query_config_map(job))
 
 
 async def _of_secret(cluster: Cluster, name: str) -> tuple[str, str]:
-    found = await ask(
-        cluster, SECRETS, name, lambda: cluster.kube.get(SECRETS, cluster.namespace, name)
-    )
-    data = found["data"]
+    data = (await cluster.get(SECRETS, name))["data"]
     token = base64.b64decode(data[names.SECRET_TOKEN]).decode()
     return token, base64.b64decode(data[names.SECRET_CA]).decode()
 

@@ -17,7 +17,7 @@ from elasticjob_kube.resources import (
     Resource,
 )
 
-from elasticjob_client.cluster import Cluster, ask
+from elasticjob_client.cluster import Cluster
 from elasticjob_client.jobs import read
 
 
@@ -78,12 +78,9 @@ async def pods_of(cluster: Cluster, job: ElasticJob) -> list[Json]:
 
     Raises `ClientError`.
     """
-    selector = f"{names.LABEL_JOB_UID}={job.metadata.uid}"
-    namespace = job.metadata.namespace
-    found = await ask(
-        cluster, PODS, "", lambda: cluster.kube.list(PODS, namespace, label_selector=selector)
-    )
-    pods = (each for each in found["items"] if is_pod_of(job, read(each["metadata"], ObjectMeta)))
+    of_job = f"{names.LABEL_JOB_UID}={job.metadata.uid}"
+    found = await cluster.list(PODS, label_selector=of_job)
+    pods = (each for each in found if is_pod_of(job, read(each["metadata"], ObjectMeta)))
     return sorted(pods, key=_place)
 
 
@@ -92,7 +89,7 @@ async def plans_of(cluster: Cluster, job: ElasticJob) -> list[Json]:
 
     Raises `ClientError`.
     """
-    found = await _all(cluster, SCALE_PLANS, job.metadata.namespace)
+    found = await cluster.list(SCALE_PLANS)
     plans = (plan for plan in found if plan["spec"].get("jobName") == job.metadata.name)
     return sorted(plans, key=_by_creation)
 
@@ -104,7 +101,7 @@ async def requests_without_plan(cluster: Cluster, job: ElasticJob) -> list[Json]
     """
     requests: list[Json] = []
     for resource in (SCALE_INS, SCALE_OUTS):
-        found = await _all(cluster, resource, job.metadata.namespace)
+        found = await cluster.list(resource)
         requests += (
             of_kind(resource, each)
             for each in found
@@ -136,7 +133,7 @@ def of_kind(resource: Resource, found: Json) -> Json:
 
 
 async def _events(cluster: Cluster, job: ElasticJob) -> list[tuple[Event, Json]]:
-    found = await _all(cluster, EVENTS, job.metadata.namespace)
+    found = await cluster.list(EVENTS)
     roles = (*job.spec.replica_specs, names.ROLE_MASTER)
     prefixes = tuple(f"{job.metadata.name}-{role}-" for role in roles)
 
@@ -153,12 +150,6 @@ async def _events(cluster: Cluster, job: ElasticJob) -> list[tuple[Event, Json]]
     events = [(read(each, Event), each) for each in found]
     chosen = [(event, each) for event, each in events if belongs(event)]
     return sorted(chosen, key=lambda pair: pair[0].time)
-
-
-async def _all(cluster: Cluster, resource: Resource, namespace: str) -> list[Json]:
-    found = await ask(cluster, resource, "", lambda: cluster.kube.list(resource, namespace))
-    items: list[Json] = found["items"]
-    return items
 
 
 def _by_creation(found: Json) -> tuple[str, str]:

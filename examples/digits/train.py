@@ -3,11 +3,10 @@
 What makes it elastic:
 - The global batch is constant. Each process trains a part of it, so the result does not depend on
   their number.
-- A shard is one global batch. Rank 0 leases it and sends its number to the others together with the
-  gradient.
-- `elasticjob.Checkpointer` saves the model with the progress of the shards, stops all processes
-  after the same step, and finds the checkpoint from which the next world continues. So every shard
-  is in the model exactly once.
+- `elasticjob.global_batches` gives each process its part of every batch, from the step of the model
+  on. So every image is in the model once an epoch.
+- `elasticjob.Checkpointer` saves the model, stops all processes after the same step, and finds the
+  checkpoint from which the next world continues.
 
 Without a job it runs as `python train.py`. Environment: EPOCHS, CHECKPOINT_DIR (a folder that all
 processes of the job share), STEP_SECONDS (the least time of a step, as of a larger model on a GPU;
@@ -21,10 +20,10 @@ import itertools
 import os
 import tempfile
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import elasticjob
 
@@ -49,12 +48,12 @@ MOMENTUM = 0.9
 SEED = 1
 CHECKPOINT_STEPS = 1000
 LOG_STEPS = 50
-PREFETCH = 1024  # shards leased in advance, so that training continues without the master
+PREFETCH = 1024  # batches leased in advance, so that training continues without the master
 
 
 @dataclass
 class State:
-    """The content of a checkpoint. One shard is one step."""
+    """The content of a checkpoint."""
 
     params: np.ndarray
     velocity: np.ndarray
@@ -107,28 +106,20 @@ def forward(params: jax.Array, images: jax.Array) -> jax.Array:
 
 
 class Processes:
-    """The processes of one world, with one device each.
-
-    Each process contributes numbers, its votes, and all processes get the sums.
-    """
+    """The processes of one world, with one device each."""
 
     def __init__(self) -> None:
         mesh = Mesh(np.array(jax.devices()), ("data",))
         self.everywhere = NamedSharding(mesh, P())
         self._divided = NamedSharding(mesh, P("data"))
         self.on_all = partial(jax.shard_map, mesh=mesh, out_specs=P(), check_vma=False)
-        self._agree = jax.jit(
+        self._sum = jax.jit(
             self.on_all(lambda votes: jax.lax.psum(votes[0], "data"), in_specs=P("data"))
         )
 
-    def agree(self, *votes: int) -> list[int]:
-        """Return the sums of the votes of all processes."""
-        sums: list[int] = np.asarray(self._agree(self.part([votes]))).astype(int).tolist()
-        return sums
-
     def any_rank(self, mine: bool) -> bool:
         """Return whether it is true in any process."""
-        return self.agree(int(mine))[0] > 0
+        return bool(self._sum(self.part([int(mine)])) > 0)
 
     def part(self, rows: ArrayLike, kind: DTypeLike = np.float32) -> jax.Array:
         """Return an array that is divided among the processes; `rows` are those of this process."""
@@ -143,18 +134,18 @@ class Trainer:
         self.params, self.velocity = jax.device_put(
             (state.params, state.velocity), processes.everywhere
         )
-        work = processes.on_all(_train_step, in_specs=(P(), P(), *[P("data")] * 4))
+        work = processes.on_all(_train_step, in_specs=(P(), P(), *[P("data")] * 3))
         self._step = jax.jit(work, donate_argnums=(0, 1))
 
     def step(
-        self, images: np.ndarray, labels: np.ndarray, weights: np.ndarray, *votes: int
-    ) -> tuple[float, list[int]]:
-        """Train on this process's part of a batch; return the batch's loss and the votes' sums."""
+        self, images: np.ndarray, labels: np.ndarray, weights: np.ndarray
+    ) -> tuple[float, int]:
+        """Train on this process's part of a batch; return the batch's loss and its images."""
         part = self._processes.part
-        batch = (part(images), part(labels, np.int32), part(weights), part([votes]))
+        batch = (part(images), part(labels, np.int32), part(weights))
         self.params, self.velocity, sums = self._step(self.params, self.velocity, *batch)
-        loss, *agreed = np.asarray(sums).tolist()
-        return loss, [int(vote) for vote in agreed]
+        loss, count = np.asarray(sums).tolist()
+        return loss, int(count)
 
 
 def _train_step(
@@ -163,56 +154,52 @@ def _train_step(
     images: jax.Array,
     labels: jax.Array,
     weights: jax.Array,
-    votes: jax.Array,
 ) -> tuple[jax.Array, jax.Array, jax.Array]:
     def loss_of(params: jax.Array) -> jax.Array:
         chances = jax.nn.log_softmax(forward(params, images))
         return -jnp.sum(weights * jnp.take_along_axis(chances, labels[:, None], axis=1)[:, 0])
 
     loss, gradient = jax.value_and_grad(loss_of)(params)
-    sums = jax.lax.psum(jnp.concatenate([gradient, loss[None], votes[0]]), "data")
+    count = jnp.sum(weights > 0, dtype=jnp.float32)
+    sums = jax.lax.psum(jnp.concatenate([gradient, loss[None], count[None]]), "data")
     velocity = MOMENTUM * velocity + sums[: len(params)]
     return params - LEARNING_RATE * velocity, velocity, sums[len(params) :]
 
 
-class Batches:
-    """Divides shards into parts of the same size, which a compiled step needs."""
+def padded(
+    images: np.ndarray, labels: np.ndarray, indices: Sequence[int], size: int
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Return images, labels and weights of a part of a batch, as many as of every other part.
 
-    def __init__(self, images: np.ndarray, labels: np.ndarray, world: elasticjob.World) -> None:
-        self._images = images
-        self._labels = labels
-        self._world = world
-        self._per_epoch = -(-len(images) // BATCH)
-        self._epoch = -1
-        self._order = np.arange(0)
-
-    def part(self, shard: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Return images, labels and weights of this process's part.
-
-        The weight of padding is 0, and the others add up to 1 over the batch.
-        """
-        epoch, position = divmod(shard, self._per_epoch)
-        if epoch != self._epoch:
-            self._epoch = epoch
-            self._order = np.random.default_rng((SEED, epoch)).permutation(len(self._images))
-        batch = self._order[position * BATCH : (position + 1) * BATCH]
-        mine = batch[self._world.rank :: self._world.size]
-        padding = -(-BATCH // self._world.size) - len(mine)
-        chosen = np.pad(mine, (0, padding))
-        weights = np.pad(np.full(len(mine), 1 / len(batch), np.float32), (0, padding))
-        return self._images[chosen], self._labels[chosen], weights
+    A compiled step needs that. The weight of padding is 0, and the others add up to 1 over the
+    batch.
+    """
+    padding = -(-BATCH // size) - len(indices)
+    chosen = np.pad(np.array(indices, int), (0, padding))
+    weights = np.pad(np.full(len(indices), 1 / BATCH, np.float32), (0, padding))
+    return images[chosen], labels[chosen], weights
 
 
 def train(
     processes: Processes,
     state: State,
-    batches: Batches,
-    shards: elasticjob.Shards[elasticjob.Shard] | None,
+    images: np.ndarray,
+    labels: np.ndarray,
     checkpointer: elasticjob.Checkpointer,
-    total: int,
+    epochs: int,
 ) -> float:
     """Train and return the last loss, or end the process after a stop request."""
     world = elasticjob.world()
+    total = epochs * (TRAINED // BATCH)
+    batches = elasticjob.global_batches(
+        "train",
+        size=TRAINED,
+        global_batch=BATCH,
+        step=state.step,
+        epochs=epochs,
+        seed=SEED,
+        prefetch=PREFETCH,
+    )
     trainer = Trainer(processes, state)
     loss = float("nan")
     least_seconds = float(os.environ.get("STEP_SECONDS", "0"))
@@ -220,49 +207,25 @@ def train(
     def save(folder: str) -> None:
         if world.rank == 0:
             state.params, state.velocity = jax.device_get((trainer.params, trainer.velocity))
-            np.savez(
-                Path(folder, "state.npz"),
-                params=state.params,
-                velocity=state.velocity,
-                step=state.step,
-            )
+            np.savez(Path(folder, "state.npz"), **vars(state))
 
-    def take() -> elasticjob.Shard | None:
-        return shards.take(timeout=0.05) if shards is not None else None
-
-    if processes.agree(state.step) != [state.step * world.size]:
-        raise SystemExit(
-            f"rank {world.rank} found step {state.step}, and others found another one: "
-            "do all processes share CHECKPOINT_DIR?"
-        )
-
-    def number_of(shard: elasticjob.Shard | None) -> int:
-        return shard.id + 1 if shard else 0
-
-    shard = take()  # in rank 0; the others get its number, counted from 1
-    (number,) = processes.agree(number_of(shard))
-    while state.step < total:
-        begun = time.monotonic()
-        report: dict[str, Any] = {"total": total}
-        if number:
-            part = batches.part(number - 1)
-            following = take()
-            loss, (number,) = trainer.step(*part, number_of(following))
+    while not batches.finished:
+        for part in batches:  # the rest of an epoch
+            begun = time.monotonic()
+            loss, _ = trainer.step(*padded(images, labels, part.indices, world.size))
             time.sleep(max(0.0, least_seconds - (time.monotonic() - begun)))
             state.step += 1
-            if shards is not None and shard is not None:
-                shards.done(shard)
-                report["metrics"] = {"loss": loss}
-                if state.step % LOG_STEPS == 0:
-                    place = f"step {state.step}/{total} round {world.round} size {world.size}"
-                    print(f"{place} loss {loss:.4f}", flush=True)
-            shard = following
-            report["samples"] = int((part[2] > 0).sum())
-        else:
-            shard = take()
-            (number,) = processes.agree(number_of(shard))
-        due = bool(number) and state.step % CHECKPOINT_STEPS == 0
-        checkpointer.step(state.step, save, due=due, **report)
+            if world.rank == 0 and state.step % LOG_STEPS == 0:
+                place = f"step {state.step}/{total} round {world.round} size {world.size}"
+                print(f"{place} loss {loss:.4f}", flush=True)
+            checkpointer.step(
+                state.step,
+                save,
+                due=state.step % CHECKPOINT_STEPS == 0,
+                total=total,
+                samples=len(part.indices),
+                metrics={"loss": loss},
+            )
     checkpointer.finish(total, save)
     return loss
 
@@ -288,25 +251,13 @@ def main() -> None:
             folder / "checkpoints", any_rank=processes.any_rank, timeout=5
         )
         state = restore(checkpointer.found)
-        total = epochs * -(-TRAINED // BATCH)
-        shards = None
+        total = epochs * (TRAINED // BATCH)
         images, labels = load_digits()
         if world.rank == 0:
-            shards = checkpointer.open(
-                elasticjob.shards,
-                "train",
-                size=TRAINED,
-                shard_size=BATCH,
-                epochs=epochs,
-                shuffle=True,
-                seed=SEED,
-                prefetch=PREFETCH,
-            )
             here = f"round {world.round} size {world.size} from step {state.step}"
             print(f"{here}, ready in {time.monotonic() - begun:.2f} s", flush=True)
-        batches = Batches(images[:TRAINED], labels[:TRAINED], world)
         try:
-            loss = train(processes, state, batches, shards, checkpointer, total)
+            loss = train(processes, state, images, labels, checkpointer, epochs)
         except SystemExit:
             if world.rank == 0:
                 print(f"round {world.round} stopped after step {state.step}/{total}", flush=True)

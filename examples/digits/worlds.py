@@ -17,18 +17,26 @@ from train import (  # type: ignore[import-not-found, unused-ignore] # before JA
     BATCH,
     CHECKPOINT_STEPS,
     LOG_STEPS,
+    SEED,
     TRAINED,
-    Batches,
     Processes,
     State,
     Trainer,
     forward,
     initial_state,
     load_digits,
+    padded,
 )
 
 import elasticjob.jax  # isort: skip
 import numpy as np
+
+
+def batch_of(step: int) -> np.ndarray:
+    """Return the images of one step, the same in all ranks. Each epoch has another order."""
+    epoch, position = divmod(step, TRAINED // BATCH)
+    order = np.random.default_rng((SEED, epoch)).permutation(TRAINED)
+    return order[position * BATCH : (position + 1) * BATCH]
 
 
 def main() -> None:
@@ -36,7 +44,7 @@ def main() -> None:
     images, labels = load_digits()
     initial = initial_state()
     state = elasticjob.jax.State(params=initial.params, velocity=initial.velocity, samples=0)
-    total = int(os.environ.get("EPOCHS", "250")) * -(-TRAINED // BATCH)
+    total = int(os.environ.get("EPOCHS", "250")) * (TRAINED // BATCH)
     folder = Path(os.environ["CHECKPOINT_DIR"], elasticjob.world().job)
 
     for world in elasticjob.jax.worlds(state, folder=folder):
@@ -45,11 +53,9 @@ def main() -> None:
             if world.rank == 0:
                 print(f"{here} from step {state.step}", flush=True)
             trainer = Trainer(Processes(), State(state.params, state.velocity, state.step))
-            batches = Batches(images[:TRAINED], labels[:TRAINED], elasticjob.world())
             while state.step < total:
-                part = batches.part(state.step)
-                mine = int((part[2] > 0).sum())
-                loss, (trained,) = trainer.step(*part, mine)
+                mine = batch_of(state.step)[world.rank :: world.size]
+                loss, trained = trainer.step(*padded(images, labels, mine, world.size))
                 state.params = trainer.params
                 state.velocity = trainer.velocity
                 state.step += 1
@@ -58,7 +64,7 @@ def main() -> None:
                     print(f"step {state.step}/{total} {here} loss {loss:.4f}", flush=True)
                 world.commit(
                     total=total,
-                    samples=mine,
+                    samples=len(mine),
                     metrics={"loss": loss},
                     save=state.step % CHECKPOINT_STEPS == 0,
                 )

@@ -11,10 +11,11 @@ from pathlib import Path
 from typing import Any
 
 ELASTICJOB = Path(sys.executable).with_name("elasticjob")
+SECONDS = 30.0
 
 
 async def elasticjob(
-    *arguments: str, folder: Path | None = None, seconds: float = 30
+    *arguments: str, folder: Path | None = None, seconds: float = SECONDS
 ) -> tuple[int, str, str]:
     """Run a command in a folder to its end; return exit code, output and errors."""
     async with _started(*arguments, folder=folder) as process:
@@ -28,14 +29,14 @@ class Watch:
     def __init__(self, process: asyncio.subprocess.Process) -> None:
         self._process = process
 
-    async def next(self, *, seconds: float = 30) -> Any:
+    async def next(self) -> Any:
         """Return its next answer."""
         assert self._process.stdout is not None
-        return json.loads(await asyncio.wait_for(self._process.stdout.readline(), seconds))
+        return json.loads(await asyncio.wait_for(self._process.stdout.readline(), SECONDS))
 
-    async def end(self, *, seconds: float = 30) -> tuple[int, str]:
+    async def end(self) -> tuple[int, str]:
         """Wait for its end; return exit code and errors."""
-        _, errors = await asyncio.wait_for(self._process.communicate(), seconds)
+        _, errors = await asyncio.wait_for(self._process.communicate(), SECONDS)
         return self._process.returncode or 0, errors.decode()
 
 

@@ -28,7 +28,6 @@ class Received:
     """The messages of one agent, of all its streams."""
 
     messages: list[pb.AgentMessage] = field(default_factory=list)
-    ended_streams: int = 0
     changed: asyncio.Condition = field(default_factory=asyncio.Condition)
     stream: Any = None
 
@@ -105,9 +104,6 @@ class FakeMaster(
             async with self.received.changed:
                 self.received.messages.append(message)
                 self.received.changed.notify_all()
-        async with self.received.changed:
-            self.received.ended_streams += 1
-            self.received.changed.notify_all()
 
     async def CreateDataset(self, request: Any, context: Any) -> shards_pb2.CreateDatasetResponse:
         if request.size > 1000:

@@ -20,9 +20,9 @@ def alerts() -> list[dict[str, Any]]:
     return rules
 
 
-def panel_expressions(dashboard: Path, *, namespace: str = "ns", job: str = "job") -> list[str]:
+def panel_expressions(dashboard: Path) -> list[str]:
     """Return the expressions of a dashboard's panels, with values in place of its variables."""
-    values = {"namespace": namespace, "job": job}
+    values = {"namespace": "ns", "job": "job"}
     board = json.loads(dashboard.read_text())
     expressions = [target["expr"] for panel in board["panels"] for target in panel["targets"]]
     variables = {each["name"] for each in board["templating"]["list"]}

@@ -34,6 +34,22 @@ from elasticjob_cli.run.environment import Run
 from elasticjob_cli.run.folder import Claim, claimed, name_from_command, start_guard, write_info
 from elasticjob_cli.run.sizes import Bounds, initial_size
 
+_MASTERS_PACKAGES = ("aiohttp", "grpc_health", "grpc_reflection", "prometheus_client", "uvloop")
+_ADDRESS_ATTEMPTS = 100
+_VALID = timedelta(days=365)
+_GUARD_SECONDS = 15.0
+_IN_PLACE_OF_OPTIONS = MappingProxyType(
+    {
+        option: {
+            "replicas": "--workers of elasticjob run",
+            "slotsPerReplica": "-n of elasticjob run",
+            "processRestartLimit": "--restart-limit of elasticjob run",
+        }[field]
+        for option, field in launchers.FIELDS.items()
+    }
+)
+"""Options of `elasticjob run` by options of a launcher."""
+
 
 def run(
     command: Annotated[
@@ -91,23 +107,6 @@ def run(
             )
         )
     raise typer.Exit(code)
-
-
-_MASTERS_PACKAGES = ("aiohttp", "grpc_health", "grpc_reflection", "prometheus_client", "uvloop")
-_ADDRESS_ATTEMPTS = 100
-_VALID = timedelta(days=365)
-_GUARD_SECONDS = 15.0
-_IN_PLACE_OF_OPTIONS = MappingProxyType(
-    {
-        option: {
-            "replicas": "--workers of elasticjob run",
-            "slotsPerReplica": "-n of elasticjob run",
-            "processRestartLimit": "--restart-limit of elasticjob run",
-        }[field]
-        for option, field in launchers.FIELDS.items()
-    }
-)
-"""Options of `elasticjob run` by options of a launcher."""
 
 
 @dataclass(frozen=True)

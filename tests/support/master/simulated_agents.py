@@ -81,7 +81,6 @@ class SimulatedRendezvous:
         )
         self.agents: dict[str, SimulatedAgent] = {}
         self.incarnations: dict[tuple[str, int], int] = {}
-        self.started_in: dict[int, set[str]] = {}
         self.worlds: dict[int, tuple[str, ...]] = {}
         self.leases_lost: list[str] = []
 

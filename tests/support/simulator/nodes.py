@@ -63,9 +63,9 @@ class Nodes:
             f"no end: {[(p['metadata']['name'], p.get('status')) for p in self.plans()]}"
         )
 
-    async def until(self, holds: Callable[[], bool], *, turns: int = 100) -> None:
+    async def until(self, holds: Callable[[], bool]) -> None:
         """Let operator, kubelets and agents work until a condition holds."""
-        for _ in range(turns):
+        for _ in range(100):
             if holds():
                 return
             await self.run_operator()

@@ -14,11 +14,10 @@ from aiohttp import web
 from elasticjob_api import names
 from elasticjob_client import dashboard
 from elasticjob_client.cluster import Cluster
-from elasticjob_client.dashboard import serve_dashboard
+from elasticjob_client.dashboard import LONGEST_LINE, serve_dashboard
 from elasticjob_client.errors import MasterUnreachable
 from elasticjob_client.jobs import get_job
 from elasticjob_client.master import forward_to_master
-from elasticjob_client.member_log import LONGEST_LINE
 from elasticjob_client.related import pods_of
 from elasticjob_dashboard.page import Page
 
