@@ -106,7 +106,7 @@ class ConfigMapStore:
         Raises `StoreFailed`, also if the ConfigMap does not exist yet.
         """
         found = await self._in_time(self._claim())
-        return base64.b64decode(found.state)  # the API server stores nothing else
+        return base64.b64decode(found.state) if found.state else None
 
     async def save(self, data: bytes) -> None:
         """Replace the state unless a newer master has claimed it."""
