@@ -167,16 +167,15 @@ def _train_step(
 
 
 def padded(
-    images: np.ndarray, labels: np.ndarray, indices: Sequence[int], size: int
+    images: np.ndarray, labels: np.ndarray, indices: Sequence[int], size: int, weight: float
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Return images, labels and weights of a part of a batch, as many as of every other part.
 
-    A compiled step needs that. The weight of padding is 0, and the others add up to 1 over the
-    batch.
+    A compiled step needs that. Each image has this weight; that of padding is 0.
     """
     padding = -(-BATCH // size) - len(indices)
     chosen = np.pad(np.array(indices, int), (0, padding))
-    weights = np.pad(np.full(len(indices), 1 / BATCH, np.float32), (0, padding))
+    weights = np.pad(np.full(len(indices), weight, np.float32), (0, padding))
     return images[chosen], labels[chosen], weights
 
 
@@ -212,7 +211,8 @@ def train(
     while not batches.finished:
         for part in batches:  # the rest of an epoch
             begun = time.monotonic()
-            loss, _ = trainer.step(*padded(images, labels, part.indices, world.size))
+            weight = part.scale / len(part.indices) / world.size  # they add up to 1 over the batch
+            loss, _ = trainer.step(*padded(images, labels, part.indices, world.size, weight))
             time.sleep(max(0.0, least_seconds - (time.monotonic() - begun)))
             state.step += 1
             if world.rank == 0 and state.step % LOG_STEPS == 0:

@@ -55,7 +55,7 @@ def main() -> None:
             trainer = Trainer(Processes(), State(state.params, state.velocity, state.step))
             while state.step < total:
                 mine = batch_of(state.step)[world.rank :: world.size]
-                loss, trained = trainer.step(*padded(images, labels, mine, world.size))
+                loss, trained = trainer.step(*padded(images, labels, mine, world.size, 1 / BATCH))
                 state.params = trainer.params
                 state.velocity = trainer.velocity
                 state.step += 1

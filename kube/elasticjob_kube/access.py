@@ -85,7 +85,7 @@ async def find_access(kubeconfig: Path | None, context: str | None) -> Access:
         return pod_access(os.environ)
     try:
         # Only here: this module imports the official client.
-        from elasticjob_kube.kubeconfig import access
+        from elasticjob_kube.kubeconfig import load
     except ModuleNotFoundError as error:
         if (error.name or "").partition(".")[0] != "kubernetes":
             raise
@@ -93,7 +93,9 @@ async def find_access(kubeconfig: Path | None, context: str | None) -> Access:
             "install elasticjob[kubeconfig] to use a kubeconfig; this runs in a pod without it"
         )
         raise NoAccess(message) from error
-    return await access(kubeconfig, context)
+    settings, tls = await load(kubeconfig, context)
+    proxy = settings.proxy or proxy_for(settings.host)
+    return Access(settings.host, tls, settings.authorization, proxy)
 
 
 def pod_access(environment: Mapping[str, str]) -> Access:

@@ -24,15 +24,17 @@ from typing import Any
 
 from yaml import YAMLError
 
-from elasticjob_kube.access import Access, proxy_for
 from elasticjob_kube.errors import NoAccess
 
 _PACKAGE = "kubernetes"
 
 
 @dataclass
-class _Settings:
-    """What the official client's loader sets; it leaves out what the kubeconfig does not name."""
+class Settings:
+    """The settings that the official client's loader finds in a kubeconfig.
+
+    It sets only those that the kubeconfig names, and replaces the token when it expires.
+    """
 
     host: str = "http://localhost"
     api_key: dict[str, str] = field(default_factory=dict)
@@ -42,6 +44,10 @@ class _Settings:
     verify_ssl: bool = True
     tls_server_name: str | None = None
     proxy: str | None = None
+
+    async def authorization(self) -> str | None:
+        """Return the Authorization header of the next request, or None for no header."""
+        return next(iter(self.api_key.values()), None)
 
 
 def _official_config() -> Any:
@@ -70,7 +76,7 @@ def _imported_alone(folder: Path) -> ModuleType:
         package.__path__ = [str(path)]
         sys.modules[name] = package
     client = ModuleType(f"{_PACKAGE}.aio.client")
-    vars(client).update(ApiClient=object, Configuration=_Settings)
+    vars(client).update(ApiClient=object, Configuration=Settings)
     sys.modules[client.__name__] = client
     try:
         return import_module(f"{_PACKAGE}.aio.config")
@@ -82,23 +88,18 @@ def _imported_alone(folder: Path) -> ModuleType:
 config = _official_config()
 
 
-async def access(path: Path | None, context: str | None) -> Access:
-    """Return the access of a kubeconfig: this one, else `$KUBECONFIG`, else ~/.kube/config.
+async def load(path: Path | None, context: str | None) -> tuple[Settings, ssl.SSLContext]:
+    """Return the settings of a kubeconfig: this one, else `$KUBECONFIG`, else ~/.kube/config.
 
     `context` is one of its contexts; None means the current one. Raises `NoAccess`.
     """
     with _usable(path):
         settings = await _load(_files(path), context)
-        tls = _tls(settings)
-
-    async def authorization() -> str | None:
-        return next(iter(settings.api_key.values()), None)
-
-    return Access(settings.host, tls, authorization, settings.proxy or proxy_for(settings.host))
+        return settings, _tls(settings)
 
 
-async def _load(files: str, context: str | None) -> _Settings:
-    settings = _Settings()
+async def _load(files: str, context: str | None) -> Settings:
+    settings = Settings()
     options = {"config_file": files, "context": context, "client_configuration": settings}
     if iscoroutinefunction(config.load_kube_config):
         await config.load_kube_config(**options)
@@ -117,7 +118,7 @@ def _proxy_url(files: str, context: str | None) -> str | None:
     return found
 
 
-def _tls(settings: _Settings) -> ssl.SSLContext:
+def _tls(settings: Settings) -> ssl.SSLContext:
     tls = ssl.create_default_context(cafile=settings.ssl_ca_cert)
     if settings.cert_file:
         tls.load_cert_chain(settings.cert_file, keyfile=settings.key_file)

@@ -34,7 +34,7 @@ async def pod_socket(
 
     Args:
         kube: a session whose user may get and create pods/exec or pods/portforward.
-        namespace: of the pod.
+        namespace: the namespace of the pod.
         pod: its name.
         act: the subresource.
         query: parameters of the request, such as the command.

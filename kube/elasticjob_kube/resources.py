@@ -32,7 +32,7 @@ class Resource:
 
         Args:
             namespace: None or empty for all namespaces.
-            name: of the object; None for the collection.
+            name: the name of the object; None for the collection.
             subresource: None or empty for the object itself.
 
         Raises:

@@ -10,25 +10,23 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from elasticjob_localcluster import daemons, startup
+from elasticjob_localcluster import daemons, lifecycle
 from elasticjob_localcluster.controlplane import api_readiness, components
 from elasticjob_localcluster.controlplane.binaries import find_programs
 from elasticjob_localcluster.controlplane.ports import check_port, free_port
+from elasticjob_localcluster.controlplane.programs import KUBECTL
 from elasticjob_localcluster.errors import LocalClusterError
-from elasticjob_localcluster.foreground import last_lines
+from elasticjob_localcluster.lifecycle import CLUSTER_FILE, Children, remove_directory, tear_down
 from elasticjob_localcluster.progress_display import ProgressDisplay
 from elasticjob_localcluster.state_directory import cache_dir, locked, make_directory
-from elasticjob_localcluster.teardown import CLUSTER_FILE, remove_directory, tear_down
 
 _SILENT_SECONDS = 60.0
 """The time that a cluster whose processes all run may be unresponsive."""
-Children = dict[str, "subprocess.Popen[bytes]"]
 
 
 @dataclass(frozen=True)
@@ -37,7 +35,7 @@ class Cluster:
 
     Attributes:
         state: the directory of its files.
-        port: of the API server, on 127.0.0.1.
+        port: the port of the API server, on 127.0.0.1.
         has_node: whether the process node belongs to it.
         children: the processes that this process started, by name.
     """
@@ -70,7 +68,7 @@ class Cluster:
 
     def log_tail(self, process: str, lines: int) -> str:
         """Return the last lines of a process's log that are not empty."""
-        return last_lines(self.log_file(process).read_text(errors="replace"), lines)
+        return daemons.log_tail(self.state, process, lines)
 
     def process_ids(self) -> dict[str, int | None]:
         """Return the process id of each of its processes; None for one that has ended."""
@@ -133,6 +131,7 @@ def up(
     control_plane_only: bool = False,
     port: int | None = None,
     capacity: Mapping[str, str] | None = None,
+    kubectl_on_demand: bool = False,
     progress: ProgressDisplay | None = None,
     environ: Mapping[str, str] | None = None,
 ) -> Cluster:
@@ -141,10 +140,11 @@ def up(
     Any exception, also an interrupt, stops the started processes.
 
     Args:
-        state: its directory, created if missing; refused if it contains other files.
-        control_plane_only: without a node; pods stay Pending.
-        port: of the API server; None: a free one.
+        state: the directory of the cluster, created if missing; refused if it contains other files.
+        control_plane_only: start no node; pods stay Pending.
+        port: the port of the API server; by default a free one.
         capacity: the amounts by resource that the node reports instead of the machine's.
+        kubectl_on_demand: a missing kubectl that would have to be built is built at its first call.
         progress: displays the steps; by default on stderr.
         environ: the environment of the processes, which also names programs and cache; by default
             that of this process.
@@ -174,14 +174,26 @@ def up(
         try:
             if port is not None:
                 check_port(port)
-            programs = find_programs(cache_dir(environ), environ, progress)
+            cache = cache_dir(environ)
+            deferred = (KUBECTL,) if kubectl_on_demand else ()
+            programs = find_programs(cache, environ, progress, deferred=deferred)
         except BaseException:
             remove_directory(state)
             raise
         cluster = Cluster(state, port or free_port(), has_node=not control_plane_only)
         try:
             with progress.step("starting the cluster") as tick:
-                startup.start(cluster, programs, capacity or {}, environ, tick)
+                lifecycle.start(
+                    state,
+                    cluster.port,
+                    has_node=cluster.has_node,
+                    programs=programs,
+                    cache=cache,
+                    capacity=capacity or {},
+                    environ=environ,
+                    children=cluster.children,
+                    tick=tick,
+                )
         except BaseException as error:
             failed = isinstance(error, LocalClusterError)
             tear_down(state, cluster.children, keep_logs=failed)

@@ -16,18 +16,16 @@ from elasticjob_localcluster.errors import LocalClusterError
 FIELD_MANAGER = "elasticjob-dev"
 
 
+_KINDS = {each.kind: each for each in (CRDS, ADMISSION_POLICIES, ADMISSION_POLICY_BINDINGS)}
+
+
 async def apply_crds(kubeconfig: Path, directory: Path, *, seconds: float = 30.0) -> None:
     """Apply every definition in the directory's *.yaml files.
 
     Return when the API server serves all of them.
     """
-    definitions = _manifests(directory)
     async with connect(user_agent=FIELD_MANAGER, kubeconfig=kubeconfig) as kube:
-        for body in definitions:
-            name = body["metadata"]["name"]
-            await kube.apply(CRDS, None, name, body, field_manager=FIELD_MANAGER)
-        for body in definitions:
-            name = body["metadata"]["name"]
+        for name in await _apply(kube, directory):
             try:
                 async with asyncio.timeout(seconds):
                     await _wait_until_established(kube, name)
@@ -42,14 +40,17 @@ async def apply_policies(kubeconfig: Path, directory: Path) -> None:
 
     The API server enforces them some seconds later.
     """
-    kinds = {
-        resource.kind: resource for resource in (ADMISSION_POLICIES, ADMISSION_POLICY_BINDINGS)
-    }
     async with connect(user_agent=FIELD_MANAGER, kubeconfig=kubeconfig) as kube:
-        for body in _manifests(directory):
-            resource = kinds[body["kind"]]
-            name = body["metadata"]["name"]
-            await kube.apply(resource, None, name, body, field_manager=FIELD_MANAGER)
+        await _apply(kube, directory)
+
+
+async def _apply(kube: Kube, directory: Path) -> list[str]:
+    """Apply all objects of a directory; return their names."""
+    bodies = _manifests(directory)
+    names = [body["metadata"]["name"] for body in bodies]
+    for name, body in zip(names, bodies, strict=True):
+        await kube.apply(_KINDS[body["kind"]], None, name, body, field_manager=FIELD_MANAGER)
+    return names
 
 
 def _manifests(directory: Path) -> list[Json]:

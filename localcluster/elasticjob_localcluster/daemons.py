@@ -18,6 +18,8 @@ from pathlib import Path
 from elasticjob_processes.killing import kill
 from elasticjob_processes.table import process_table, read_process, variable
 
+from elasticjob_localcluster.foreground import last_lines
+
 CLUSTER_VARIABLE = "ELASTICJOB_DEV_CLUSTER"
 
 
@@ -62,6 +64,11 @@ def start(
 def log_file(state: Path, name: str) -> Path:
     """Return where a process writes its output."""
     return state / "logs" / f"{name}.log"
+
+
+def log_tail(state: Path, name: str, lines: int) -> str:
+    """Return the last lines of a process's output that are not empty."""
+    return last_lines(log_file(state, name).read_text(errors="replace"), lines)
 
 
 def recorded(state: Path) -> dict[str, ProcessIdentity]:

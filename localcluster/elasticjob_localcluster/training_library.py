@@ -18,8 +18,8 @@ def with_training_library(environment: Mapping[str, str], folder: Path) -> dict[
     """Return an environment whose PYTHONPATH ends with the library.
 
     Args:
-        environment: of the program.
-        folder: for links to the library alone; it is created if it is missing.
+        environment: the variables of the program.
+        folder: gets links to the library alone; it is created if it is missing.
     """
     folder.mkdir(exist_ok=True)
     for name in names.LIBRARY_PACKAGES:

@@ -20,7 +20,7 @@ def start(
     """Start the guard of the processes whose marker begins with `prefix`.
 
     Args:
-        prefix: of the markers.
+        prefix: the beginning of the markers.
         more: further arguments of the module.
         module: its main program calls `guard` with the prefix; it may clean up afterwards.
         pass_fds: descriptors that the guard keeps open.

@@ -93,7 +93,8 @@ def _text(file: str) -> str:
 
 def _results(text: str) -> list[Converted]:
     documents = read_all(text)
-    parts = _flat(zip(documents, comments(text), strict=True))
+    values = (document.value for document in documents)
+    parts = _flat(zip(values, comments(text, documents), strict=True))
     results = [
         with_comments(convert_document(document, number), document, found)
         for number, (document, found) in enumerate(parts, start=1)

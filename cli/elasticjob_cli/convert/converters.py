@@ -54,7 +54,7 @@ def convert(document: Any, number: int) -> Converted:
 
     Args:
         document: the values of the document.
-        number: of the document in its input, from 1.
+        number: the document's place in its input, from 1.
     """
     source = f"document {number}"
     report = Report()

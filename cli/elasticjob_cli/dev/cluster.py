@@ -111,6 +111,7 @@ def up(
             control_plane_only=control_plane_only,
             port=port,
             capacity=_parse_capacity(capacity or []),
+            kubectl_on_demand=True,
             progress=progress,
         )
         if cluster.children:

@@ -36,7 +36,7 @@ class _Outcome:
     """The milestone that `--wait` waits for, and what the command prints.
 
     Attributes:
-        milestone: that `--wait` waits for.
+        milestone: the phase that `--wait` waits for.
         reached: printed with `--wait`.
         requested: printed without it.
         already: printed if the job was in this state before.

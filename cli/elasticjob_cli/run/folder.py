@@ -70,7 +70,7 @@ def claimed(base: Path, name: str, *, exact: bool) -> Iterator[Claim]:
 
     Args:
         base: the folder of all runs.
-        name: of the run.
+        name: the run's name.
         exact: use this name only; otherwise append a number if a run has it.
 
     Raises:

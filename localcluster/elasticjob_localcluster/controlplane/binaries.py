@@ -2,35 +2,31 @@
 
 An installed program is used if its version fits. Otherwise it is downloaded from its release, where
 the network reaches that. Elsewhere, and where ELASTICJOB_FROM_SOURCE is set, it is built once from
-its Go module: Go downloads only sources and checks them against go.sum, so no release server has to
-be trusted. A program is made under another name and then renamed, and its size is written into a
-file beside it. So an incomplete program is never used.
+its Go module (`builds.py`), so no release server has to be trusted. A program is made under another
+name, and its size is written into a file beside it. So an incomplete program is never used.
 """
 
 from __future__ import annotations
 
 import hashlib
-import json
 import os
 import re
 import shutil
 import subprocess
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from urllib.parse import urlsplit
 
+from elasticjob_localcluster.controlplane.builds import build, check_space, flags
 from elasticjob_localcluster.controlplane.go_toolchain import find_go, go_environment
-from elasticjob_localcluster.controlplane.programs import KUBERNETES, PROGRAMS, Program
+from elasticjob_localcluster.controlplane.programs import PROGRAMS, Program
 from elasticjob_localcluster.controlplane.releases import DownloadFailed, download, release_of
-from elasticjob_localcluster.errors import LocalClusterError
-from elasticjob_localcluster.foreground import last_lines, run_in_foreground
 from elasticjob_localcluster.progress_display import ProgressDisplay
 from elasticjob_localcluster.state_directory import locked, make_directory
 
-_GIGABYTE = 10**9
-_COLD = 4 * _GIGABYTE
-_WARM = 1 * _GIGABYTE
-_FLAGS = ("-mod=readonly", "-buildvcs=false", "-trimpath")
+FINDING = "ELASTICJOB_FINDING_PROGRAMS"
+"""The variable that is set while installed programs are asked for their versions."""
 
 
 def find_programs(
@@ -38,10 +34,19 @@ def find_programs(
     environ: Mapping[str, str],
     progress: ProgressDisplay,
     programs: Sequence[Program] = PROGRAMS,
+    *,
+    deferred: Collection[Program] = (),
 ) -> dict[str, Path]:
     """Return the path of every program by its name.
 
     Downloads or builds the missing programs, which may take minutes the first time.
+
+    Args:
+        cache: the directory of downloaded and built programs.
+        environ: names the installed programs, and is the environment of builds.
+        progress: displays the steps.
+        programs: the programs to find.
+        deferred: programs that are not built: they are left out of the result instead.
     """
     found: dict[str, Path] = {}
     missing = []
@@ -51,14 +56,15 @@ def find_programs(
             missing.append(program)
         else:
             found[program.name] = path
-    if not missing:
+    if set(missing) <= set(deferred):
         return found
     remedy = "set ELASTICJOB_CACHE to a directory that can be written to"
     make_directory(cache, what="the cache directory", remedy=remedy)
     waiting = "waiting for another elasticjob command that needs the same programs"
     with locked(cache / ".lock", seconds=3600, on_wait=lambda: progress.write(waiting)):
-        _make_all(missing, cache, environ, progress)
-    return found | {program.name: _cache_path(program, cache) for program in missing}
+        _make_all(missing, deferred, cache, environ, progress)
+    made = {program.name: cached_program(program, cache) for program in missing}
+    return found | {name: path for name, path in made.items() if path is not None}
 
 
 def cached_program(program: Program, cache: Path) -> Path | None:
@@ -85,7 +91,11 @@ def _prints_version(path: Path, program: Program) -> bool:
     """Return whether the file can be executed and is the program in a version that fits."""
     try:
         answer = subprocess.run(
-            [path, *program.version], capture_output=True, text=True, timeout=30
+            [path, *program.version],
+            capture_output=True,
+            text=True,
+            timeout=30,
+            env={**os.environ, FINDING: "1"},
         )
     except (OSError, subprocess.TimeoutExpired):
         return False
@@ -97,8 +107,10 @@ def _cache_path(program: Program, cache: Path) -> Path:
     digest = hashlib.sha256()
     for name in ("go.mod", "go.sum"):
         digest.update((program.module / name).read_bytes())
+    if program.package == ".":
+        digest.update((program.module / "main.go").read_bytes())
     digest.update(
-        " ".join((*_flags(program), program.ldflags, program.package, os.uname().machine)).encode()
+        " ".join((*flags(program), program.ldflags, program.package, os.uname().machine)).encode()
     )
     return cache / "bin" / f"{program.name}-{digest.hexdigest()[:16]}" / program.name
 
@@ -108,22 +120,31 @@ def _size_file(path: Path) -> Path:
 
 
 def _make_all(
-    missing: list[Program], cache: Path, environ: Mapping[str, str], progress: ProgressDisplay
+    missing: Sequence[Program],
+    deferred: Collection[Program],
+    cache: Path,
+    environ: Mapping[str, str],
+    progress: ProgressDisplay,
 ) -> None:
     # Another command may have made some of them while this one waited for the lock.
     absent = [program for program in missing if cached_program(program, cache) is None]
+    why = "ELASTICJOB_FROM_SOURCE is set"
     if absent and not environ.get("ELASTICJOB_FROM_SOURCE"):
-        _download_all(absent, cache, progress)
-    if unbuilt := [program for program in absent if cached_program(program, cache) is None]:
-        _build_all(unbuilt, cache, environ, progress)
+        why = _download_all(absent, cache, progress)
+    unbuilt = [program for program in absent if cached_program(program, cache) is None]
+    if now := [program for program in unbuilt if program not in deferred]:
+        _build_all(now, why, cache, environ, progress)
+    for program in unbuilt:
+        if program in deferred:
+            progress.write(f"{program.name} is built when it is first called")
 
 
-def _download_all(absent: Sequence[Program], cache: Path, progress: ProgressDisplay) -> None:
-    """Download the programs, up to the first one that cannot be had."""
+def _download_all(absent: Sequence[Program], cache: Path, progress: ProgressDisplay) -> str:
+    """Download the programs, up to the first one that cannot be had; return why it cannot."""
     for number, program in enumerate(absent, 1):
         release = program.release and release_of(program.name, program.release)
         if not release:
-            return
+            return f"{program.name} has no release for this machine"
         text = f"downloading {program.name} {program.release} ({number} of {len(absent)})"
         try:
             with progress.step(text) as tick, _partial(program, cache) as partial:
@@ -133,47 +154,42 @@ def _download_all(absent: Sequence[Program], cache: Path, progress: ProgressDisp
                 _complete(partial, program, cache)
         except DownloadFailed as error:
             progress.write(f"not downloaded: {error}")
-            return
+            return f"{urlsplit(release.url).hostname} gave no usable {program.name}"
+    return ""
 
 
 def _build_all(
-    unbuilt: Sequence[Program], cache: Path, environ: Mapping[str, str], progress: ProgressDisplay
+    unbuilt: Sequence[Program],
+    why: str,
+    cache: Path,
+    environ: Mapping[str, str],
+    progress: ProgressDisplay,
 ) -> None:
     go = find_go(cache, environ, progress)
     settings = go_environment(cache, environ)
-    _check_space(go, cache, settings)
+    check_space(go, cache, settings)
     progress.write(
-        f"building {len(unbuilt)} programs from source into {cache}; "
-        "about five minutes on two cores, once"
+        f"building {len(unbuilt)} programs from source into {cache}, as {why}; "
+        f"{_duration(unbuilt)} on two cores, once"
     )
-    for number, program in enumerate(unbuilt, 1):
-        with progress.step(f"building {program.name} ({number} of {len(unbuilt)})") as tick:
-            _build(program, go, cache, settings, tick)
+    files: dict[tuple[object, ...], list[Program]] = {}
+    for program in unbuilt:
+        key = (program.module, program.package, program.ldflags, program.tags)
+        files.setdefault(key, []).append(program)
+    for number, programs in enumerate(files.values(), 1):
+        names = ", ".join(program.name for program in programs)
+        with (
+            progress.step(f"building {names} ({number} of {len(files)})") as tick,
+            _partial(programs[0], cache) as partial,
+        ):
+            build(programs, go, partial, settings, tick)
+            for program in programs:
+                _complete(partial, program, cache)
 
 
-def _build(
-    program: Program, go: Path, cache: Path, settings: Mapping[str, str], tick: Callable[[], None]
-) -> None:
-    with _partial(program, cache) as partial:
-        command = [
-            str(go),
-            "build",
-            *_flags(program),
-            "-ldflags",
-            program.ldflags,
-            "-o",
-            str(partial),
-            program.package,
-        ]
-        status, output = run_in_foreground(command, cwd=program.module, environ=settings, tick=tick)
-        if status != 0:
-            raise _failure(program, output)
-        _complete(partial, program, cache)
-
-
-def _flags(program: Program) -> tuple[str, ...]:
-    """Return the flags of Go's compiler."""
-    return (*_FLAGS, f"-tags={program.tags}") if program.tags else _FLAGS
+def _duration(programs: Sequence[Program]) -> str:
+    """Return how long a build takes about: the control plane is by far the largest part."""
+    return "about five minutes" if "kube-apiserver" in {p.name for p in programs} else "a minute"
 
 
 @contextmanager
@@ -196,52 +212,12 @@ def _partial(program: Program, cache: Path) -> Iterator[Path]:
 def _complete(partial: Path, program: Program, cache: Path) -> None:
     """Put a complete program into the cache."""
     path = _cache_path(program, cache)
+    path.parent.mkdir(parents=True, exist_ok=True)
     with partial.open("rb+") as file:
         os.fsync(file.fileno())
-    partial.rename(path)
+    path.unlink(missing_ok=True)
+    try:
+        path.hardlink_to(partial)  # the programs of one package share their file
+    except OSError:  # a file system without hard links
+        shutil.copy(partial, path)
     _size_file(path).write_text(str(path.stat().st_size))
-
-
-def _failure(program: Program, output: str) -> LocalClusterError:
-    detail = last_lines(output, 8)
-    if re.search(r"no space left on device|disk quota exceeded", output):
-        text = (
-            "the disk is full: free about 4 GB, "
-            "or set ELASTICJOB_CACHE, GOCACHE, GOMODCACHE and TMPDIR to another one"
-        )
-    elif re.search(
-        r"dial tcp|no such host|proxyconnect|i/o timeout|TLS handshake|module lookup disabled",
-        output,
-    ):
-        text = (
-            "Go could not download the sources: check the network, "
-            "or set GOPROXY to a module proxy you can reach"
-        )
-    else:
-        text = "the compiler failed; its last lines follow"
-    return LocalClusterError(f"could not build {program.name}: {text}", detail=detail)
-
-
-def _check_space(go: Path, cache: Path, settings: Mapping[str, str]) -> None:
-    """Refuse a build that would fill the disk."""
-    command = [str(go), "env", "-json", "GOCACHE", "GOMODCACHE"]
-    answer = subprocess.run(
-        command, capture_output=True, text=True, timeout=30, env=dict(settings), cwd="/"
-    )
-    if answer.returncode != 0:
-        raise LocalClusterError(
-            "`go env` failed; check the Go installation", detail=last_lines(answer.stderr, 5)
-        )
-    go_cache, modules = (
-        Path(json.loads(answer.stdout)[name]) for name in ("GOCACHE", "GOMODCACHE")
-    )
-    need = _WARM if (modules / "k8s.io" / f"kubernetes@{KUBERNETES}").is_dir() else _COLD
-    for directory in (cache, go_cache, modules):
-        existing = next(path for path in (directory, *directory.parents) if path.exists())
-        free = shutil.disk_usage(existing).free
-        if free < need:
-            raise LocalClusterError(
-                f"{existing} has {free / _GIGABYTE:.1f} GB free "
-                f"and the build takes {need / _GIGABYTE:.0f} GB: free some space, "
-                "or set ELASTICJOB_CACHE, GOCACHE and GOMODCACHE to another disk"
-            )

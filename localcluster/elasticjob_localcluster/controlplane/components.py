@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import base64
-import json
 import sys
 from collections.abc import Mapping
 from pathlib import Path
+
+from elasticjob_localcluster.kubeconfig_file import write_kubeconfig
 
 SERVICE_CIDR = "10.96.0.0/16"
 SERVICE_IP = "10.96.0.1"
@@ -117,35 +118,23 @@ def node_command(state: Path, capacity: Mapping[str, str]) -> list[str]:
 
 def write_kubeconfigs(state: Path, port: int) -> None:
     """Write the configuration of the user, of the controllers and of the node."""
-    pki = state / "pki"
-    _write_kubeconfig(state / "kubeconfig", pki, "admin", port)
+    _write_kubeconfig(state / "kubeconfig", state / "pki", "admin", port)
     for name in CONTROLLERS:
-        _write_kubeconfig(state / "conf" / f"{name}.kubeconfig", pki, name, port)
-    _write_kubeconfig(state / "conf" / "node.kubeconfig", pki, "node-client", port)
+        _write_kubeconfig(state / "conf" / f"{name}.kubeconfig", state / "pki", name, port)
+    _write_kubeconfig(state / "conf" / "node.kubeconfig", state / "pki", "node-client", port)
 
 
 def _write_kubeconfig(path: Path, pki: Path, certificate: str, port: int) -> None:
     def data(name: str) -> str:
         return base64.b64encode((pki / name).read_bytes()).decode()
 
-    name = "elasticjob-dev"
-    server = {"server": f"https://127.0.0.1:{port}", "certificate-authority-data": data("ca.crt")}
-    user = {
-        "client-certificate-data": data(f"{certificate}.crt"),
-        "client-key-data": data(f"{certificate}.key"),
-    }
-    config = {
-        "apiVersion": "v1",
-        "kind": "Config",
-        "current-context": name,
-        "clusters": [{"name": name, "cluster": server}],
-        "users": [{"name": certificate, "user": user}],
-        "contexts": [
-            {
-                "name": name,
-                "context": {"cluster": name, "user": certificate, "namespace": "default"},
-            }
-        ],
-    }
-    path.touch(mode=0o600)
-    path.write_text(json.dumps(config, indent=1) + "\n")  # JSON is YAML too
+    write_kubeconfig(
+        path,
+        server=f"https://127.0.0.1:{port}",
+        authority=data("ca.crt"),
+        user={
+            "client-certificate-data": data(f"{certificate}.crt"),
+            "client-key-data": data(f"{certificate}.key"),
+        },
+        namespace="default",
+    )

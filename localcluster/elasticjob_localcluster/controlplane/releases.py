@@ -39,7 +39,7 @@ class Release:
     """Where a program of a release is.
 
     Attributes:
-        url: of the program, or of an archive that contains it.
+        url: the URL of the program, or of an archive that contains it.
         checksums: the URL of the SHA-256 sums: one sum, or a line per file.
         member: the path of the program in the archive; empty if there is no archive.
     """

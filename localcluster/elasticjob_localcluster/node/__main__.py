@@ -47,6 +47,7 @@ def main() -> None:
     )
     parser.add_argument(
         "--register-with-taints",
+        dest="taints",
         action="append",
         default=[],
         type=_taint,
@@ -60,6 +61,7 @@ def main() -> None:
     )
     parser.add_argument(
         "--inherit",
+        dest="inherited",
         action="append",
         default=[],
         metavar="NAME",
@@ -69,19 +71,7 @@ def main() -> None:
     logging.basicConfig(
         level=logging.INFO, stream=sys.stderr, format="%(asctime)s %(levelname)s %(message)s"
     )
-    settings = Settings(
-        kubeconfig=given.kubeconfig,
-        serving_cert=given.serving_cert,
-        serving_key=given.serving_key,
-        client_ca=given.client_ca,
-        name=given.name,
-        state=given.state,
-        capacity=dict(given.capacity),
-        taints=given.register_with_taints,
-        pods_api_server=given.pods_api_server,
-        inherited=given.inherit,
-    )
-    asyncio.run(run(settings))
+    asyncio.run(run(Settings(**vars(given) | {"capacity": dict(given.capacity)})))
 
 
 def _amount(text: str) -> tuple[str, str]:

@@ -69,7 +69,7 @@ class AddressPool:
 
         Args:
             identity: the pod's name in the network.
-            uid: of the pod.
+            uid: the UID of the pod.
             leaving: the UIDs of ended or ending pods, whose addresses pass to successors.
         """
         address = self.address_of(identity)

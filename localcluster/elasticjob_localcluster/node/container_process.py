@@ -73,7 +73,7 @@ def spawn(
 ) -> int:
     """Start a process in its own session with its output to a descriptor; return its id.
 
-    `errors`: the descriptor of its standard error; None: that of its output.
+    `errors` is the descriptor of its standard error; by default that of its output.
 
     Raises:
         StartError: when it cannot be started.

@@ -29,7 +29,7 @@ class ContainerReaper:
         """Call `on_exit` with the exit code of a child, negative after a signal, when it ends.
 
         Args:
-            pid: of the child.
+            pid: the process id of the child.
             on_exit: the callback.
             owner: the marker of the container whose first process it is.
             guest_of: the marker of the container that it runs in as a further process.

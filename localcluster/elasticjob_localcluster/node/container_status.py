@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
 
+import msgspec
 from elasticjob_api.meta import Json
 from elasticjob_api.times import format_time
 
@@ -15,32 +16,37 @@ _LONGEST_BACKOFF_SECONDS = 300.0
 _RESET_BACKOFF_SECONDS = 600.0
 
 
-@dataclass(frozen=True)
-class Waiting:
+class Waiting(msgspec.Struct, frozen=True):
     """Not started yet, or not restarted yet."""
 
     reason: str = "ContainerCreating"
     message: str = ""
 
 
-@dataclass(frozen=True)
-class Running:
+class Running(msgspec.Struct, frozen=True, rename="camel"):
     """The process is running."""
 
     started_at: str
 
 
-@dataclass(frozen=True)
-class Terminated:
+class Terminated(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
     """The process has ended, or could not be started."""
 
     exit_code: int
-    reason: str
+    reason: str = ""
     message: str = ""
     signal: int = 0
-    started_at: str = ""
-    finished_at: str = ""
-    container_id: str = ""
+    started_at: str | None = None
+    finished_at: str | None = None
+    container_id: str = msgspec.field(name="containerID", default="")
+
+
+class _State(msgspec.Struct, omit_defaults=True):
+    """A state in the form of the API: one of these."""
+
+    waiting: Waiting | None = None
+    running: Running | None = None
+    terminated: Terminated | None = None
 
 
 @dataclass(frozen=True)
@@ -49,7 +55,7 @@ class ContainerStatus:
 
     name: str
     image: str = ""
-    state: Waiting | Running | Terminated = Waiting()
+    state: Waiting | Running | Terminated = field(default_factory=Waiting)
     last_terminated: Terminated | None = None
     restart_count: int = 0
     started: bool = False
@@ -126,24 +132,7 @@ def container_status_json(status: ContainerStatus) -> Json:
 
 
 def _state(state: Waiting | Running | Terminated) -> Json:
-    if isinstance(state, Running):
-        return {"running": {"startedAt": state.started_at}}
-    if isinstance(state, Waiting):
-        return {
-            "waiting": {"reason": state.reason}
-            | ({"message": state.message} if state.message else {})
-        }
-    answer: Json = {
-        "exitCode": state.exit_code,
-        "reason": state.reason,
-        "containerID": state.container_id,
-    }
-    answer |= {"startedAt": state.started_at or None, "finishedAt": state.finished_at or None}
-    if state.signal:
-        answer["signal"] = state.signal
-    if state.message:
-        answer["message"] = state.message
-    return {"terminated": answer}
+    return {type(state).__name__.lower(): msgspec.to_builtins(state)}
 
 
 def last_known_status(pod: Pod, container: Json, *, now: float) -> ContainerStatus:
@@ -166,46 +155,26 @@ def last_known_status(pod: Pod, container: Json, *, now: float) -> ContainerStat
         return replace(
             status, state=Waiting("PodInitializing" if pod.init_containers else "ContainerCreating")
         )
+    state = msgspec.convert(known.get("state") or {}, _State)
     status = replace(
         status,
-        last_terminated=_terminated(known.get("lastState")),
+        state=state.terminated or state.waiting or Waiting(),
+        last_terminated=msgspec.convert(known.get("lastState") or {}, _State).terminated,
         restart_count=known.get("restartCount", 0),
         container_id=known.get("containerID", ""),
         resources=known.get("resources") or status.resources,
     )
-    state = known.get("state") or {}
-    if terminated := _terminated(state):
-        return replace(status, state=terminated)
-    if "running" in state:
-        lost = Terminated(
-            exit_code=137,
-            reason="ContainerStatusUnknown",
-            message="the process node was away when the container ended",
-            started_at=state["running"].get("startedAt", format_time(now)),
-            finished_at=format_time(now),
-            container_id=status.container_id,
-        )
-        return replace(status, state=lost)
-    waiting = state.get("waiting") or {}
-    return replace(
-        status,
-        state=Waiting(waiting.get("reason", "ContainerCreating"), waiting.get("message", "")),
+    if state.running is None:
+        return status
+    lost = Terminated(
+        exit_code=137,
+        reason="ContainerStatusUnknown",
+        message="the process node was away when the container ended",
+        started_at=state.running.started_at,
+        finished_at=format_time(now),
+        container_id=status.container_id,
     )
-
-
-def _terminated(state: Json | None) -> Terminated | None:
-    ended = (state or {}).get("terminated")
-    if not ended:
-        return None
-    return Terminated(
-        exit_code=ended["exitCode"],
-        reason=ended.get("reason", ""),
-        message=ended.get("message", ""),
-        signal=ended.get("signal", 0),
-        started_at=ended.get("startedAt") or "",
-        finished_at=ended.get("finishedAt") or "",
-        container_id=ended.get("containerID", ""),
-    )
+    return replace(status, state=lost)
 
 
 @dataclass

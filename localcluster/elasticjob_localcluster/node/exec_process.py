@@ -47,10 +47,10 @@ class ExecProcess:
     """A running command. It ends with its container at the latest.
 
     Attributes:
-        pid: of the command, which leads its own session.
+        pid: the process id of the command, which leads its own session.
         code: its exit code, when it has ended; 128 + signal after a signal.
         outputs: its output streams by descriptor; with a terminal there is only 1.
-        stdin: its input stream; None: without.
+        stdin: its input stream; None if the user requested none.
     """
 
     pid: int

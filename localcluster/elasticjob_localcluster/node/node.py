@@ -61,7 +61,7 @@ class Settings:
     taints: Sequence[Json] = ()
     """The taints that the node is registered with when it is new."""
     pods_api_server: str | None = None
-    """Where containers reach the API server; None: where the node does."""
+    """The URL at which containers reach the API server; by default the one of the node."""
     inherited: Sequence[str] = ()
     """Variables of the node's own environment that containers get."""
 

@@ -42,9 +42,9 @@ class PodContainers:
 
     Attributes:
         pod: as last observed; the owner replaces it.
-        statuses: of all containers.
-        processes: of the running containers, by container name.
-        resize_conditions: of a resize under way, type to (reason, message).
+        statuses: the statuses of all containers.
+        processes: the running containers by name.
+        resize_conditions: the conditions of a resize under way, type to (reason, message).
     """
 
     def __init__(

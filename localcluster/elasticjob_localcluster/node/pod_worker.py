@@ -67,7 +67,7 @@ class PodWorker:
 
     @property
     def address(self) -> str:
-        """The pod's address; empty: it has none yet."""
+        """The pod's address, or an empty text if it has none yet."""
         return self._address
 
     @property
@@ -84,7 +84,7 @@ class PodWorker:
         )
 
     def update(self, pod: Pod | None) -> None:
-        """Replace the observed pod; None: it no longer exists."""
+        """Replace the observed pod; None if it no longer exists."""
         self._exists = pod is not None
         self.pod = self.containers.pod = pod or self.pod
         if self.pod.spec.get("ephemeralContainers") and not self._warned_of_ephemeral_containers:
@@ -208,7 +208,7 @@ class PodWorker:
     async def _renew_token(self, now: float) -> None:
         if now >= self._token_due:
             context = self._context
-            self._token_due = await service_account.write_kubeconfig(
+            self._token_due = await service_account.write_token(
                 context.kube, context.api, self.pod, self._directory
             )
         self._wakeup.at(self._token_due)

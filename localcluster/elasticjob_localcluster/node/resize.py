@@ -27,7 +27,7 @@ def resize(
 
     Args:
         pod: its spec has the desired resources.
-        statuses: of its containers, with the enforced resources, in the order of the spec.
+        statuses: the containers with their enforced resources, in the order of the spec.
         allocatable: the node's resources.
         allocated_to_others: the resources of the node's other pods.
         usage: the bytes of memory that a container, by name, uses now.

@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-import os
 import time
 from pathlib import Path
 from typing import NamedTuple
 
 import msgspec
-from elasticjob_api.meta import Json
 from elasticjob_api.times import parse_time
 from elasticjob_kube.errors import NotFound, Refused
 from elasticjob_kube.resources import SERVICE_ACCOUNTS
 from elasticjob_kube.retry import retry
 from elasticjob_kube.session import Kube
 
+from elasticjob_localcluster.kubeconfig_file import write_kubeconfig, write_private
 from elasticjob_localcluster.node.environment import ConfigError
 from elasticjob_localcluster.node.pod_model import Pod
 
@@ -36,8 +35,8 @@ class ApiServer(NamedTuple):
     """Base64 of PEM."""
 
 
-async def write_kubeconfig(kube: Kube, api: ApiServer, pod: Pod, directory: Path) -> float:
-    """Write a kubeconfig with a new token to a pod's directory.
+async def write_token(kube: Kube, api: ApiServer, pod: Pod, directory: Path) -> float:
+    """Write a new token and a kubeconfig that names it to a pod's directory.
 
     Returns the time of its renewal, in seconds since the epoch.
 
@@ -49,8 +48,13 @@ async def write_kubeconfig(kube: Kube, api: ApiServer, pod: Pod, directory: Path
         due = await _request_token(kube, pod, token)
     except (Refused, NotFound) as error:
         raise ConfigError(f"no token for the pod's service account: {error}") from error
-    _write_private(
-        directory / KUBECONFIG, msgspec.json.encode(_kubeconfig(api, pod.metadata.namespace, token))
+    write_kubeconfig(
+        directory / KUBECONFIG,
+        server=api.url,
+        authority=api.authority_data,
+        # The token is read from its file for each use, so that a renewed one is used at once.
+        user={"tokenFile": str(token)},
+        namespace=pod.metadata.namespace,
     )
     return due
 
@@ -70,34 +74,6 @@ async def _request_token(kube: Kube, pod: Pod, file: Path) -> float:
         pauses=BINDING_PAUSES_SECONDS,
     )
     status = msgspec.json.decode(answer)["status"]
-    _write_private(file, status["token"].encode())
+    write_private(file, status["token"].encode())
     now = time.time()
     return now + _RENEW_AT * (parse_time(status["expirationTimestamp"]) - now)
-
-
-def _kubeconfig(api: ApiServer, namespace: str, token_file: Path) -> Json:
-    # The token is read from its file for each use, so that a renewed one is used at once.
-    return {
-        "apiVersion": "v1",
-        "kind": "Config",
-        "current-context": "pod",
-        "clusters": [
-            {
-                "name": "pod",
-                "cluster": {"server": api.url, "certificate-authority-data": api.authority_data},
-            }
-        ],
-        "users": [{"name": "pod", "user": {"tokenFile": str(token_file)}}],
-        "contexts": [
-            {"name": "pod", "context": {"cluster": "pod", "user": "pod", "namespace": namespace}}
-        ],
-    }
-
-
-def _write_private(file: Path, data: bytes) -> None:
-    # Replaced atomically: a reader never reads an incomplete file. Only the owner can read it.
-    file.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-    new = file.with_name(file.name + ".new")
-    with os.fdopen(os.open(new, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb") as stream:
-        stream.write(data)
-    new.replace(file)

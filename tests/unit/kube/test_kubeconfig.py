@@ -19,10 +19,11 @@ from tests.support.framework_python import checkout, installed_by
 SCRIPT = """
 import asyncio, json, sys
 from pathlib import Path
-from elasticjob_kube.kubeconfig import access, namespace
+from elasticjob_kube.access import find_access
+from elasticjob_kube.kubeconfig import namespace
 answers = []
 for path in map(Path, sys.argv[1:]):
-    found = asyncio.run(access(path, None))
+    found = asyncio.run(find_access(path, None))
     header = asyncio.run(found.authorization())
     authorities = len(found.context.get_ca_certs())
     answers.append([found.host, header, found.proxy, authorities, namespace(path, None)])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import msgspec
 import pytest
 from elasticjob_localcluster.node.container_status import (
     ContainerStatus,
@@ -21,7 +22,7 @@ from hypothesis import strategies as st
 DONE = Terminated(
     0, "Completed", started_at="2026-01-01T00:00:00Z", finished_at="2026-01-01T00:00:01Z"
 )
-FAILED = replace(DONE, exit_code=3, reason="Error", message="why", signal=0)
+FAILED = msgspec.structs.replace(DONE, exit_code=3, reason="Error", message="why", signal=0)
 RUNNING = Running("2026-01-01T00:00:00Z")
 POD = Pod(
     metadata=Metadata(name="p", generation=4),
