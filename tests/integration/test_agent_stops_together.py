@@ -37,11 +37,12 @@ def test_no_sample_is_trained_twice_when_worlds_stop_for_a_joiner_and_a_leaver(
     """Each world stops after the same step in all ranks, or its last steps would be repeated."""
     job = local_job
     (job.folder / "log").mkdir()
+    go_file = job.folder / "go"
     command = [sys.executable, "-m", synchronous_training.__name__, str(job.folder)]
     command += [str(SAMPLES), str(STEP_SECONDS), saves_by]
 
     def start(index: int) -> subprocess.Popen[bytes]:
-        return job.start_agent(index, *command, PYTHONPATH=str(ROOT))
+        return job.start_agent(index, *command, PYTHONPATH=str(ROOT), GO_FILE=str(go_file))
 
     def wait_for_world(round_: int, size: int) -> None:
         job.wait(
@@ -59,6 +60,8 @@ def test_no_sample_is_trained_twice_when_worlds_stop_for_a_joiner_and_a_leaver(
     third = start(2)
     wait_for_world(2, 3)
     second.send_signal(signal.SIGTERM)
+    wait_for_world(3, 2)
+    go_file.touch()
     agents = (first, second, third)
     job.wait("the agents end", lambda: all(agent.poll() is not None for agent in agents))
     assert [agent.returncode for agent in agents] == [0, names.EXIT_DRAINED, 0], job.log()
