@@ -162,8 +162,7 @@ def shared_cluster(
 
     The first process starts it, and stops it after the last one.
     """
-    base = factory.getbasetemp()
-    run = base.parent if "PYTEST_XDIST_WORKER" in os.environ else base
+    run = factory.getbasetemp()
     os.environ.setdefault("GOGC", "400")  # the API server uses less CPU, and more memory
     with (run / f"{name}.users").open("w") as users:
         fcntl.flock(users, fcntl.LOCK_SH)
