@@ -19,7 +19,10 @@ async def elasticjob(
 ) -> tuple[int, str, str]:
     """Run a command in a folder to its end; return exit code, output and errors."""
     async with _started(*arguments, folder=folder) as process:
-        output, errors = await asyncio.wait_for(process.communicate(), seconds)
+        try:
+            output, errors = await asyncio.wait_for(process.communicate(), seconds)
+        except TimeoutError:
+            raise AssertionError(f"{arguments} has not ended within {seconds:g} s") from None
     return process.returncode or 0, output.decode(), errors.decode()
 
 
