@@ -19,7 +19,8 @@ from elasticjob_api.meta import Json
 from elasticjob_kube.resources import ELASTIC_JOBS, SCALE_PLANS
 from elasticjob_operator.core.decide import decide
 from elasticjob_operator.core.manifests.infrastructure import manifest_inputs
-from elasticjob_operator.core.manifests.pods import master_pod, member_pod
+from elasticjob_operator.core.manifests.master_pod import master_pod
+from elasticjob_operator.core.manifests.pods import member_pod
 from elasticjob_operator.core.model import actions as do
 from elasticjob_operator.core.model.identity import identity_of
 from elasticjob_operator.core.model.pod import Pod
@@ -138,7 +139,7 @@ class RunningJob:
                 self._measured(lambda: self.store.update_pod(pod, None))
                 job = self._store_job()
                 self.store.pods.record_gone(identity_of(job), name)
-            case do.DeletePlan(name, uid):
+            case do.DeleteScaling(_, name, uid):
                 del self._plans[name]
                 self.store.forget_uid(uid)
             case do.ConfirmGone(names):

@@ -20,7 +20,8 @@ from elasticjob_kube.resources import (
 from elasticjob_operator.certificates import new_job_secrets
 from elasticjob_operator.core.decide import decide
 from elasticjob_operator.core.manifests import infrastructure
-from elasticjob_operator.core.manifests.pods import master_pod, member_pod
+from elasticjob_operator.core.manifests.master_pod import master_pod
+from elasticjob_operator.core.manifests.pods import member_pod
 from elasticjob_operator.core.model.actions import CreatePod, PatchJobStatus
 from elasticjob_operator.core.model.observed import Observed
 from elasticjob_operator.ensure_infrastructure import part_of

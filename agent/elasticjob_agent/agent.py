@@ -25,6 +25,7 @@ from elasticjob_agent.config import Config
 from elasticjob_agent.events import Action, Event, Launch
 from elasticjob_agent.horovod.horovod_rendezvous import HorovodRendezvous
 from elasticjob_agent.lifecycle import State, decide
+from elasticjob_agent.log import say
 from elasticjob_agent.master_connection import MasterConnection, open_channel
 from elasticjob_agent.node_check import NodeCheck
 from elasticjob_agent.process import ProcessSupervisor, TrainingProcesses
@@ -195,7 +196,7 @@ class Agent:
         """Carry out a command; one that it cannot read is left to the master's time-out."""
         problem = agent_messages.unpack_world(command)
         if problem is not None:
-            sys.stderr.write(f"elasticjob-agent: a command is ignored: {problem}\n")
+            say(f"a command is ignored: {problem}")
             return
         match command.WhichOneof("command"):
             case "start":
@@ -251,9 +252,7 @@ class Agent:
         if self._supervisor.standby is not None and (self._state.draining or self._state.exiting):
             self._supervisor.standby.close()
         if self._state.restarts_left < restarts_left:
-            sys.stderr.write(
-                f"elasticjob-agent: the training process has failed{_how(event)} and is restarted\n"
-            )
+            say(f"the training process has failed{_how(event)} and is restarted")
             if isinstance(event, events.ProcessEnded):
                 restarts = self._config.process_restart_limit - self._state.restarts_left
                 self._connection.send(agent_messages.restarted(event, restarts))

@@ -13,7 +13,6 @@ from __future__ import annotations
 import asyncio
 import os
 import shlex
-import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
@@ -22,6 +21,7 @@ from elasticjob_api import names
 from elasticjob_api.v1 import discovery_pb2 as pb
 from elasticjob_api.v1.discovery_pb2_grpc import DiscoveryServiceStub
 
+from elasticjob_agent.log import say
 from elasticjob_agent.remote_shell import programs
 
 HOROVOD_FORM = "hostfile"
@@ -108,9 +108,7 @@ class HostFiles:
                 part.replace(self._path / name)
         except OSError as error:
             if str(error) != self._logged:
-                sys.stderr.write(
-                    f"elasticjob-agent: cannot keep the files with the hosts: {error}\n"
-                )
+                say(f"cannot keep the files with the hosts: {error}")
             self._logged = str(error)
 
 

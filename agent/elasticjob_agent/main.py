@@ -14,6 +14,7 @@ from elasticjob_api import names
 from elasticjob_processes.exec_child import die_with_parent, original_environment
 
 from elasticjob_agent import LIBRARY, VERSION, config, termination
+from elasticjob_agent.log import say
 from elasticjob_agent.remote_shell import programs
 
 _PR_SET_DUMPABLE = 4
@@ -137,7 +138,7 @@ def _cannot_run(program: str) -> tuple[int, str] | None:
 
 
 def _refuse(message: str, code: int) -> int:
-    sys.stderr.write(f"elasticjob-agent: {message}\n")
+    say(message)
     termination.write(os.environ, f"elasticjob-agent: {message}")
     return code
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 import math
 import random
-import sys
 import time
 from collections import deque
 from collections.abc import Iterable
@@ -24,6 +23,7 @@ from elasticjob_api.v1.agent_pb2_grpc import AgentServiceStub
 
 from elasticjob_agent import VERSION
 from elasticjob_agent.config import Config
+from elasticjob_agent.log import say
 from elasticjob_agent.step_reports import PendingReports
 
 REGISTER_SECONDS = 5.0
@@ -155,9 +155,7 @@ class MasterConnection:
                     and self.disconnected_seconds < _QUIET_SECONDS
                 )
                 if reason != logged and not starting:
-                    sys.stderr.write(
-                        f"elasticjob-agent: no connection to the master, retrying ({reason})\n"
-                    )
+                    say(f"no connection to the master, retrying ({reason})")
                     logged = reason
             if self._connected:
                 self._disconnected()

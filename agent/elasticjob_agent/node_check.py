@@ -17,7 +17,7 @@ from elasticjob_api.v1 import agent_pb2 as pb
 from elasticjob_processes.exec_child import dying_with_parent
 from elasticjob_processes.killing import kill_tree
 
-from elasticjob_agent import broken_node, node_benchmark, pairs
+from elasticjob_agent import broken_node, node_benchmark, readiness
 
 CONNECT_SECONDS = 3.0
 CONNECT_ATTEMPTS = 3
@@ -59,7 +59,7 @@ class NodeCheck:
         results = await _connect_to_all(request.peers)
         for peer, reached in zip(request.peers, results, strict=True):
             # One after the other: each is a round of pairs, as the members form a ring.
-            link = await pairs.measure(peer, self._token) if reached else None
+            link = await readiness.measure(peer, self._token) if reached else None
             if link is not None:
                 result.links.add(address=peer, **link._asdict())
             elif not reached:

@@ -8,11 +8,117 @@ measure their connection to this one through it.
 from __future__ import annotations
 
 import asyncio
-import sys
+import contextlib
+import hmac
+import secrets
+import time
+from typing import NamedTuple
 
 from elasticjob_api import names
 
-from elasticjob_agent.pairs import PairServer
+from elasticjob_agent.log import say
+
+ROUND_TRIPS = 20
+TRANSFERS = 3
+"""The fastest of each counts: a short disturbance does not make a node unfit."""
+BLOCK_BYTES = 4 << 20
+MEASURE_SECONDS = 4.0
+"""For one measurement, and for the wait before it. A block that takes longer counts with this."""
+HELLO_SECONDS = 3.0
+MAX_CONNECTIONS = 16
+_NONCE_BYTES = 16
+_CONTEXT = b"elasticjob pairs "
+
+
+class Link(NamedTuple):
+    """A measured connection to another member."""
+
+    round_trip_seconds: float
+    bytes_per_second: float
+
+
+class PairServer:
+    """Answers the measurements of other agents of the job: of latency and bandwidth.
+
+    It sends a nonce. An agent of the job answers with its keyed hash and waits for its turn, as one
+    measurement is served at a time. It then sends single bytes and blocks of data, and this agent
+    answers each with as much: so the slower direction counts. Whoever sends nothing, such as the
+    kubelet's probe, is disconnected.
+    """
+
+    def __init__(self, token: str | None) -> None:
+        """Answer those that know the job's token, which is None in a job without one."""
+        self._token = token
+        self._connections = 0
+        self._turn = asyncio.Lock()
+
+    async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        """Serve one connection, within a bound of time and bytes."""
+        self._connections += 1
+        try:
+            if self._connections <= MAX_CONNECTIONS:
+                await self._serve(reader, writer)
+        except (OSError, EOFError, TimeoutError):
+            pass  # the other end has left, or is no agent of the job
+        finally:
+            self._connections -= 1
+            writer.close()
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        nonce = secrets.token_bytes(_NONCE_BYTES)
+        writer.write(nonce)
+        proof = _proof(self._token, nonce)
+        async with asyncio.timeout(HELLO_SECONDS):
+            answer = await reader.readexactly(len(proof))
+        if not hmac.compare_digest(answer, proof):
+            return
+        async with asyncio.timeout(2 * MEASURE_SECONDS), self._turn:
+            writer.write(b"!")
+            for _ in range(ROUND_TRIPS):
+                writer.write(await reader.readexactly(1))
+            for _ in range(TRANSFERS):
+                writer.write(await reader.readexactly(BLOCK_BYTES))
+            await writer.drain()
+
+
+async def measure(address: str, token: str | None) -> Link | None:
+    """Measure the connection to a member's agent; None if it cannot be measured now."""
+    round_trip = block = MEASURE_SECONDS
+    writer: asyncio.StreamWriter | None = None
+    try:
+        async with asyncio.timeout(MEASURE_SECONDS):
+            reader, writer = await asyncio.open_connection(address, names.AGENT_READY_PORT)
+            nonce = await reader.readexactly(_NONCE_BYTES)
+            writer.write(_proof(token, nonce))
+            await reader.readexactly(1)
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(MEASURE_SECONDS):
+                for _ in range(ROUND_TRIPS):
+                    round_trip = min(round_trip, await _seconds(b"?", reader, writer))
+                data = bytes(BLOCK_BYTES)
+                for _ in range(TRANSFERS):
+                    block = min(block, await _seconds(data, reader, writer))
+    except (OSError, EOFError, TimeoutError):
+        return None  # it serves others, or closes the connection, as earlier versions do
+    finally:
+        if writer is not None:
+            writer.close()
+    return Link(round_trip, 2 * BLOCK_BYTES / block)
+
+
+async def _seconds(
+    data: bytes, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
+) -> float:
+    """Send data; return the seconds until as much has come back."""
+    begun = time.monotonic()
+    writer.write(data)
+    await writer.drain()
+    await reader.readexactly(len(data))
+    return max(time.monotonic() - begun, 1e-9)
+
+
+def _proof(token: str | None, nonce: bytes) -> bytes:
+    return hmac.digest((token or "").encode(), _CONTEXT + nonce, "sha256")
 
 
 class Readiness:
@@ -35,9 +141,7 @@ class Readiness:
                 PairServer(self._token).serve, self._address, names.AGENT_READY_PORT
             )
         except OSError as error:
-            sys.stderr.write(
-                f"elasticjob-agent: cannot open the readiness port: {error.strerror or error}\n"
-            )
+            say(f"cannot open the readiness port: {error.strerror or error}")
 
     def close(self) -> None:
         """Stop listening."""

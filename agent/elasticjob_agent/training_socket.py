@@ -34,8 +34,8 @@ from elasticjob_api.v1 import agent_pb2
 
 from elasticjob_agent import training_messages, writable_directory
 from elasticjob_agent.proxy.master_call import CallError
-from elasticjob_agent.proxy.master_proxy import Handler, MasterProxy
-from elasticjob_agent.proxy.shards import Request
+from elasticjob_agent.proxy.master_proxy import MasterProxy
+from elasticjob_agent.proxy.shards import Handler, Request
 
 MAX_LINE_BYTES = 1 << 20
 DISCONNECT_SECONDS = 1.0

@@ -19,9 +19,9 @@ from elasticjob_client.errors import ClientError
 from elasticjob_client.job_template import JobTemplate
 from elasticjob_client.jobs import get_job, list_jobs, read
 from elasticjob_client.manifests import Program
-from elasticjob_client.namespace_defaults import completed
 from elasticjob_client.scripts import of_script
 from elasticjob_client.submission import Submission
+from elasticjob_client.template_options import completed
 from elasticjob_client.waiting import parse_phase
 
 T = TypeVar("T")
@@ -45,9 +45,9 @@ class AsyncClient:
         """Choose the cluster.
 
         Args:
-            namespace: of the jobs; None: the context's namespace.
-            context: of the kubeconfig; None: its current context.
-            kubeconfig: path of the file; None: the file that kubectl would use.
+            namespace: the jobs' namespace; None for the context's.
+            context: a context of the kubeconfig; None for its current one.
+            kubeconfig: the path of the file; None for the file that kubectl would use.
         """
         self._access = Access(None if kubeconfig is None else Path(kubeconfig), context, namespace)
         self._stack = AsyncExitStack()
@@ -74,7 +74,7 @@ class AsyncClient:
             template: the pods: image, workers, GPUs and so on.
             args: arguments of a script.
             fn_args: arguments of a function.
-            name: of the job; None: a name that begins with the name of `what`.
+            name: the job's name; None for one that begins with the name of `what`.
             defaults: use the namespace's defaults for what the template leaves open.
             dry_run: let the API server check the job, and create nothing.
             fields: those of `JobTemplate`, also in place of the template's.

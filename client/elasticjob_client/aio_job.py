@@ -76,7 +76,7 @@ class AsyncJob:
 
         Args:
             until: a phase such as `running`, `ended`, or `step=N`.
-            timeout: seconds to wait at most; None: no bound.
+            timeout: seconds to wait at most; None for no bound.
 
         Raises:
             JobEnded: the job has ended without reaching it.
@@ -101,7 +101,7 @@ class AsyncJob:
             size: the new size, such as 4, or the difference, such as "+2" or "-1".
             role: the role to scale.
             wait: wait until the change is done.
-            timeout: seconds to wait at most; None: no bound.
+            timeout: seconds to wait at most; None for no bound.
 
         Raises:
             NotInTime: the change is not done within `timeout`.
@@ -145,7 +145,7 @@ class AsyncJob:
             ranks: the ranks of the members.
             role: the role of the members; `master` is the job's master.
             every: choose all members.
-            tail: the number of last lines to start with; None: all.
+            tail: the number of last lines to start with; None for all.
 
         Raises:
             ClientError: there is no such member, or a log cannot be read.
@@ -206,7 +206,7 @@ class AsyncJob:
         """Serve the job's dashboard at a port of this machine until the block ends; yields its URL.
 
         Args:
-            port: of 127.0.0.1; 0: a free port.
+            port: a port of 127.0.0.1; 0 for a free one.
 
         Raises:
             MasterUnavailable: the job has no master now, and no answers are stored.

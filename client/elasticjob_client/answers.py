@@ -167,7 +167,7 @@ async def open_master(
 
     Args:
         cluster: its user has the rights that `reach_master` needs.
-        job: as it is now.
+        job: the present job.
         address: `host:port` to use in place of the address in the job's status.
 
     Raises:

@@ -186,7 +186,7 @@ class Dashboard:
     """A job's dashboard, served at a port of this machine. A notebook shows a link to it.
 
     Attributes:
-        url: of the page.
+        url: the page's address.
     """
 
     def __init__(self, url: str, close: Callable[[], None]) -> None:

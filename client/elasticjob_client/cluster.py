@@ -30,7 +30,7 @@ _NO_FIELD = ("", "<nil>")
 
 @dataclass(frozen=True)
 class Access:
-    """The cluster and namespace that a user chooses; None: the choice of kubectl."""
+    """The cluster and namespace that a user chooses; None for the choice of kubectl."""
 
     kubeconfig: Path | None = None
     context: str | None = None

@@ -58,7 +58,7 @@ async def serve_dashboard(cluster: Cluster, job: str, *, port: int = 0) -> Async
     Args:
         cluster: its user may query the job's master, or read the answers that the master stored.
         job: its name.
-        port: of 127.0.0.1; 0: a free port.
+        port: a port of 127.0.0.1; 0 for a free one.
 
     Raises:
         MasterUnavailable: the job has no master now, and no answers are stored.
@@ -87,14 +87,14 @@ class JobPage:
     Args:
         cluster: its user may query the job's master, or read the answers that the master stored.
         job: its name.
-        page: that is shown.
+        page: the page to show.
         open_streams: those that count against the most, if several pages share a server.
         local: who reads logs must be a program of this process' account.
 
     Attributes:
-        headers: of every answer.
-        source: of the data.
-        streams: that are open.
+        headers: the headers of every answer.
+        source: gets the data.
+        streams: the open streams.
     """
 
     def __init__(

@@ -90,7 +90,7 @@ async def execute(
         cluster: its user may get and create pods/exec.
         pod: its name.
         command: program and arguments; no shell is involved.
-        container: of the pod; None: its only container.
+        container: a container of the pod; None for its only one.
         stdin: whether the command gets input.
         terminal: whether the command gets a terminal; all its output is then `STDOUT`.
 

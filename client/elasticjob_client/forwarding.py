@@ -73,8 +73,8 @@ async def forward(
     Args:
         cluster: its user may get and create pods/portforward.
         pod: its name.
-        port: where the program in the pod listens.
-        local_port: of this machine; 0: a free port.
+        port: the port at which the program in the pod listens.
+        local_port: a port of this machine; 0 for a free one.
 
     Raises:
         ClientError: the local port is in use. Later errors end the connection and are in `problem`.

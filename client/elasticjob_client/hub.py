@@ -47,7 +47,7 @@ class Users:
     Args:
         http: the connections to the API server.
         access: its address and authority; the credentials are the users'.
-        namespaces: that are tried for users who may not list namespaces.
+        namespaces: the namespaces to try for users who may not list them.
     """
 
     def __init__(
@@ -131,7 +131,7 @@ async def serve_hub(
     Args:
         access: address and authority of the API server, without credentials.
         certificate: a folder with `tls.crt` and `tls.key`, which are read again when they change.
-        namespaces: that are tried for users who may not list namespaces.
+        namespaces: the namespaces to try for users who may not list them.
         host: the address to listen on.
         port: 0: a free port.
 

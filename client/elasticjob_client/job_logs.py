@@ -48,9 +48,9 @@ async def job_logs(
 
     Args:
         cluster: its user may list pods and read their logs; with `follow` also watch pods.
-        name: of the job.
-        choice: of the members.
-        options: of the logs.
+        name: the job's name.
+        choice: chooses the members.
+        options: choose the lines.
         follow: yield the lines of all chosen members as they are written, until the job has ended.
         notify: is called with remarks for the user, such as that no ranks are known.
 

@@ -43,29 +43,30 @@ class JobTemplate:
     Raises `WrongArgument` if a value has a wrong type or form, or is out of bounds.
 
     Attributes:
-        image: of the containers; it needs Python, for functions of the caller's minor version.
+        image: the containers' image; it needs Python, for functions of the caller's minor version.
         workers: their number, or the least and the most; the job starts with the least.
         framework: pytorch, jax, horovod, tensorflow, mxnet or custom (the default); it chooses the
             environment of the processes.
-        gpus: of each worker.
+        gpus: the GPUs of each worker.
         cpu: request of each worker, such as "500m".
         memory: request and limit of each worker, such as "4Gi".
         env: environment variables.
         env_secrets: variables from Secrets: "NAME=SECRET/KEY", or "SECRET" for all of its keys.
         volumes: "pvc:CLAIM:PATH", "nfs:SERVER:/EXPORT:PATH", "host:/FOLDER:PATH" or
             "empty:SIZE:PATH", with ":ro" at the end for a read-only one.
-        shared_memory: size of /dev/shm, such as "8Gi", part of the memory; None: the runtime's.
+        shared_memory: size of /dev/shm, such as "8Gi", part of the memory; None for the runtime's.
         node_selector: labels that the nodes have.
-        tolerations: of taints, as "KEY", "KEY=VALUE", "KEY:EFFECT" or "KEY=VALUE:EFFECT".
+        tolerations: taints that pods tolerate: "KEY", "KEY=VALUE", "KEY:EFFECT" or
+            "KEY=VALUE:EFFECT".
         pull_secrets: Secrets for the registry of the image.
-        service_account: of the pods.
+        service_account: the pods' account.
         autoscale: "efficiency", "throughput", "deadline=TIME" or "cost=PRICE" (of a worker an
             hour): the job scales itself with this objective.
-        restart_limit: restarts of a failed worker before the job fails; None: 3.
+        restart_limit: restarts of a failed worker before the job fails; None for 3.
         files: paths of files and folders that lie beside the script or function in the containers.
         pip: requirements that are installed before the program starts, as in requirements.txt.
-        pip_cache: a folder on one of the volumes that keeps installed packages; None: no pod uses
-            those of another one.
+        pip_cache: a folder on one of the volumes that keeps installed packages; None if no pod
+            uses those of another one.
     """
 
     image: str | None = None

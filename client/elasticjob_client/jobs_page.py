@@ -56,8 +56,8 @@ async def serve_jobs(
 
     Args:
         cluster: the user's session.
-        namespace: whose jobs are shown; None: those of all where the user may list jobs.
-        port: of 127.0.0.1; 0: a free port.
+        namespace: the namespace to show; None for all in which the user may list jobs.
+        port: a port of 127.0.0.1; 0 for a free one.
 
     Raises:
         ClientError: no jobs can be listed, or the port is in use.
@@ -87,7 +87,7 @@ def routes(
 ) -> Sequence[web.RouteDef]:
     """Return the paths of the pages: these contain no data, so only the data needs a token.
 
-    `page_of`: returns the page of the request's user; None: the token is not accepted.
+    `page_of`: returns the page of the request's user; None if the token is not accepted.
     """
 
     async def page(request: web.Request) -> web.StreamResponse:
@@ -114,13 +114,13 @@ class JobsPage:
 
     Args:
         cluster: the user's session.
-        namespace: whose jobs are shown; None: those of all where the user may list jobs.
+        namespace: the namespace to show; None for all in which the user may list jobs.
         elsewhere: the namespaces that are tried for a user who may not list namespaces; empty: the
             session's.
         local: who reads logs must be a program of this process' account.
 
     Attributes:
-        reader: of the jobs.
+        reader: reads the jobs.
     """
 
     def __init__(

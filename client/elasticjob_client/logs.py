@@ -28,8 +28,8 @@ class LogOptions:
     """Chooses lines of a container's log.
 
     Attributes:
-        tail: the number of last lines; None: all.
-        since_seconds: the greatest age of a line; None: any.
+        tail: the number of last lines; None for all.
+        since_seconds: the greatest age of a line; None for any.
         previous: read the previous container of the same pod.
         timestamps: whether each line begins with its time.
     """
@@ -46,9 +46,9 @@ class LogLine:
 
     Attributes:
         pod: name of the pod.
-        role: of the member.
-        index: of the member in its role.
-        rank: in the present world; None: unknown, or outside of the world.
+        role: the member's role.
+        index: the member's index in its role.
+        rank: the rank in the present world; None if unknown, or outside of the world.
         text: without the line's end.
     """
 

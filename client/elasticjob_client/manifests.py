@@ -42,9 +42,9 @@ class Program:
 
     Attributes:
         source: the name of the script or function, after which the job is named.
-        command: with its arguments.
+        command: the program with its arguments.
         files: contents by their path below `SCRIPT_DIRECTORY`.
-        restart_rules: of the workers.
+        restart_rules: the workers' rules.
     """
 
     source: str
@@ -72,10 +72,10 @@ def job_manifest(
     """Return the job.
 
     Args:
-        name: of the job.
+        name: the job's name.
         template: its pods.
         program: the job carries the digests of its files.
-        config_map: with the program's files.
+        config_map: the ConfigMap with the program's files.
 
     Raises:
         WrongArgument: there is no image.
@@ -111,7 +111,7 @@ def config_map_manifest(
     """Return the ConfigMap of a job's files, which is immutable.
 
     Args:
-        name: of the ConfigMap.
+        name: the ConfigMap's name.
         files: contents by name.
         owner: reference to the job; the ConfigMap is deleted with the job.
 

@@ -121,7 +121,7 @@ async def find_master(
 
     Args:
         cluster: its user may get the job and its ConfigMap for viewers.
-        job: as it is now.
+        job: the present job.
         address: `host:port` to use in place of the address in the job's status.
         own_token: use the job's own token, which its members use.
 
@@ -190,13 +190,13 @@ async def reach_master(
     Args:
         cluster: its user may get the job and the token that reads. From outside the cluster the
             user may also list pods, and get and create pods/portforward.
-        job: as it is now.
+        job: the present job.
         connect: contacts the master. It raises `MasterUnreachable` if the master does not answer,
             and `TokenRefused` if the master wants the job's own token. Contexts in its stack
             stay open if it returns.
         stack: closes the way and what `connect` has entered.
         address: `host:port` to use in place of the address in the job's status.
-        port: of the master; None: the port of the address.
+        port: the master's port; None for the port of the address.
 
     Raises:
         MasterUnavailable: the job has no master now.

@@ -110,6 +110,12 @@ class JobPod(Object, frozen=True):
         return self._status is not None and (self.runs or self._status.state.terminated is not None)
 
     @property
+    def exit_code(self) -> int | None:
+        """The exit code of its container; None before the container has ended."""
+        ended = self._status.state.terminated if self._status else None
+        return None if ended is None else ended.exit_code
+
+    @property
     def why_not_running(self) -> str:
         """Why the pod does not run, in the cluster's words; empty if it runs."""
         status = self.status

@@ -32,8 +32,8 @@ async def serve_locally(
 
     Args:
         routes: methods, paths and handlers.
-        headers: of every answer that has no others.
-        port: of 127.0.0.1; 0: a free port.
+        headers: the headers of every answer that has no others.
+        port: a port of 127.0.0.1; 0 for a free one.
 
     Raises:
         ClientError: the port is in use.

@@ -111,7 +111,7 @@ def objective(text: str) -> Json:
 
 
 def quantity(name: str, amount: object, example: str) -> Decimal:
-    """Return the number of a quantity; `name`: of the field."""
+    """Return the number of a quantity; `name`: the field's name."""
     try:
         if isinstance(amount, str):
             return parse_quantity(amount)

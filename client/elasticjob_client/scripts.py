@@ -28,8 +28,8 @@ def of_script(
     """Return the program of a Python script, with the modules beside it that it imports.
 
     Args:
-        path: of the script.
-        arguments: of the script.
+        path: the script's path.
+        arguments: the script's arguments.
         files: paths of files and folders that lie beside it in the containers.
 
     Raises:
@@ -115,7 +115,7 @@ def local_modules(file: Path, folder: Path) -> dict[str, bytes]:
 
     Args:
         file: the file; if it cannot be read or is not Python of this version, it has none.
-        folder: where its imports are found.
+        folder: the folder in which its imports are found.
     """
     found: dict[str, bytes] = {}
     waiting = [file]

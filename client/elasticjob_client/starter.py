@@ -40,7 +40,7 @@ def starter(framework: str, *, name: str, template: JobTemplate | None = None) -
 
     Args:
         framework: a name of `FRAMEWORKS`.
-        name: of the job.
+        name: the job's name.
         template: what the user has chosen besides; the image has `train.py`.
     """
     chosen = replace(template or JobTemplate(), framework=framework)

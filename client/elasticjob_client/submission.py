@@ -137,7 +137,7 @@ def of_program(program: Program, template: JobTemplate, *, name: str | None = No
     Args:
         program: a script or function, with its files.
         template: the pods.
-        name: of the job; None: the program's name, with a suffix if another job has it.
+        name: the job's name; None for the program's, with a suffix if another job has it.
 
     Raises:
         ClientError: the files are too large, or there is no image.
@@ -160,7 +160,7 @@ async def submit(cluster: Cluster, submission: Submission, *, dry_run: bool = Fa
     """Create the job and the ConfigMap of its files; return the created job.
 
     Args:
-        cluster: with the job's own namespace (`in_namespace_of`).
+        cluster: a session with the job's own namespace (`in_namespace_of`).
         submission: the job and its files.
         dry_run: let the API server check both, and create nothing.
 

@@ -1,6 +1,7 @@
-"""The options of `submit` and `init`, which are also the keys of a namespace's defaults. Pure.
+"""The options of `submit` and `init`, which are also the keys of a namespace's defaults.
 
-Each becomes a field of a `JobTemplate`.
+Each becomes a field of a `JobTemplate`. An administrator writes the defaults of a namespace into a
+ConfigMap, which is read with the user's own rights.
 """
 
 from __future__ import annotations
@@ -10,9 +11,15 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from elasticjob_client.errors import WrongArgument
-from elasticjob_client.job_template import JobTemplate, check_workers
+from elasticjob_kube.errors import NotFound, Refused
+from elasticjob_kube.resources import CONFIG_MAPS
 
+from elasticjob_client.cluster import Cluster, ask
+from elasticjob_client.errors import ClientError, WrongArgument
+from elasticjob_client.job_template import JobTemplate, check_workers, merged
+
+CONFIG_MAP = "elasticjob-defaults"
+_FORBIDDEN = 403
 _WORKERS = re.compile(r"([0-9]{1,5})(?::([0-9]{1,5}))?")
 
 
@@ -46,10 +53,6 @@ def parse_workers(text: str) -> int | tuple[int, int]:
     return found
 
 
-def _workers(texts: Sequence[str]) -> int | tuple[int, int]:
-    return parse_workers(texts[-1])
-
-
 def _whole(field: str) -> Callable[[Sequence[str]], int]:
     def parse(texts: Sequence[str]) -> int:
         if not re.fullmatch("-?[0-9]{1,9}", texts[-1]):
@@ -76,7 +79,10 @@ OPTIONS: Mapping[str, Option] = {
     "image": Option("image", "Image with Python in which the program runs.", _last),
     "framework": Option("framework", "Default: custom.", _last),
     "workers": Option(
-        "workers", "Workers (4), or the least and the most (2:8).", _workers, "N|MIN:MAX"
+        "workers",
+        "Workers (4), or the least and the most (2:8).",
+        lambda texts: parse_workers(texts[-1]),
+        "N|MIN:MAX",
     ),
     "gpus": Option("gpus", "GPUs of each worker.", _whole("gpus"), "N"),
     "cpu": Option("cpu", "CPU that each worker requests, such as 500m.", _last),
@@ -159,3 +165,47 @@ def defaults_of(data: Mapping[str, str]) -> JobTemplate:
             if name != "pip-cache":  # its volume has another key
                 raise WrongArgument(f"data.{name}: {error}") from error
     return template_of(given)
+
+
+@dataclass(frozen=True)
+class Completed:
+    """A template with the defaults of its namespace; `origin` says which ones, for people."""
+
+    template: JobTemplate
+    origin: str = ""
+
+
+async def completed(cluster: Cluster, template: JobTemplate) -> Completed:
+    """Complete a template. Without the ConfigMap, or the right to read it, there are no defaults.
+
+    Raises:
+        WrongArgument: the template does not fit the defaults.
+        ClientError: the ConfigMap has wrong contents, or cannot be read for another reason.
+    """
+    found = await ask(cluster, CONFIG_MAPS, CONFIG_MAP, lambda: _data(cluster))
+    if not found:
+        return Completed(template)
+    where = f"ConfigMap {cluster.namespace}/{CONFIG_MAP}"
+    try:
+        defaults = defaults_of(found)
+    except WrongArgument as error:
+        remedy = "let its author correct it, or use no defaults (--no-defaults)"
+        raise ClientError(f"{where}: {error}; {remedy}") from error
+    try:
+        both = merged(defaults, template)
+    except WrongArgument as error:
+        raise WrongArgument(f"{error} ({where} has defaults)") from error
+    return Completed(both, f"defaults of {where}: {', '.join(sorted(found))}")
+
+
+async def _data(cluster: Cluster) -> Mapping[str, str]:
+    try:
+        found = await cluster.kube.get(CONFIG_MAPS, cluster.namespace, CONFIG_MAP)
+    except NotFound:
+        return {}
+    except Refused as error:
+        if error.status == _FORBIDDEN:
+            return {}
+        raise
+    binary = {f"binaryData/{name}": "" for name in found.get("binaryData") or ()}  # is refused
+    return {**(found.get("data") or {}), **binary}

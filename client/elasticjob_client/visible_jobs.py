@@ -60,7 +60,7 @@ class JobsReader:
 
     Args:
         cluster: the user's session.
-        namespace: whose jobs are read; None: those of all where the user may list jobs.
+        namespace: the namespace to read; None for all in which the user may list jobs.
         elsewhere: the namespaces that are tried for a user who may not list namespaces; empty: the
             session's.
     """

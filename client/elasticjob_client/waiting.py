@@ -65,9 +65,9 @@ async def wait_for(
 
     Args:
         cluster: the session.
-        name: of the job.
+        name: the job's name.
         milestone: a phase such as running, `ended`, or step=N.
-        seconds: to wait at most; None: no bound.
+        seconds: the time to wait at most; None for no bound.
 
     Raises:
         NoSuchObject: the job does not exist or is deleted.

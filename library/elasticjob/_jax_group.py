@@ -21,10 +21,9 @@ from jax._src.distributed import global_state as _state
 from jax._src.lib import _jax
 from jax.experimental import multihost_utils
 
-from elasticjob._connections import Connections
 from elasticjob._jax_meeting import Front, Relay, meet
 from elasticjob._jax_state import Tree
-from elasticjob._world_group import Meeting
+from elasticjob._world_group import Connections, Meeting
 
 _OLDEST = (0, 10)
 _CONNECT_SECONDS = 60

@@ -9,8 +9,7 @@ from typing import Any
 import jax
 import numpy as np
 
-from elasticjob._committed_shards import Committed, Offer
-from elasticjob._committed_state import CommittedState
+from elasticjob._committed_state import Committed, CommittedState, Offer
 
 
 @dataclass(frozen=True)

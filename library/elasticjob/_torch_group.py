@@ -20,8 +20,7 @@ from elasticjob_api.frameworks import pytorch
 from elasticjob_api.frameworks.peer import meeting_port
 
 from elasticjob import _torch_tensors as tensors
-from elasticjob._connections import Connections
-from elasticjob._world_group import InterruptedJoin, Meeting
+from elasticjob._world_group import Connections, InterruptedJoin, Meeting
 
 _OLDEST = (2, 1)
 """Older versions have a thread in each client of the store. C++ does not catch its exception, which

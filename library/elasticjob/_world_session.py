@@ -12,8 +12,7 @@ from types import TracebackType
 
 from elasticjob._agent_connection import AgentConnection, AgentError, agent_connection
 from elasticjob._committed_state import CommittedState, Stored
-from elasticjob._connections import Connections
-from elasticjob._world_group import Group, Meeting
+from elasticjob._world_group import Connections, Group, Meeting
 from elasticjob._world_watch import Watch, event_loops
 from elasticjob.checkpoint_storage import open_storage
 from elasticjob.checkpointer import Checkpointer

@@ -28,8 +28,7 @@ import torch  # type: ignore[import-not-found, unused-ignore]
 import torch.utils.data  # type: ignore[import-not-found, unused-ignore]
 
 from elasticjob import _torch_tensors as tensors
-from elasticjob._committed_shards import Committed
-from elasticjob._committed_state import CommittedState
+from elasticjob._committed_state import Committed, CommittedState
 from elasticjob._division import Part
 from elasticjob._torch_group import Meetings
 from elasticjob._world_session import Session, World, enter_worlds

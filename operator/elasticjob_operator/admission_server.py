@@ -30,6 +30,7 @@ from elasticjob_kube.tls_identity import load_identity
 from elasticjob_operator.admission_review import answer
 from elasticjob_operator.certificates import new_admission_secrets
 from elasticjob_operator.config import Config
+from elasticjob_operator.http_server import listening
 
 log = logging.getLogger(__name__)
 SERVICE = f"{names.OPERATOR}-admission"
@@ -58,22 +59,15 @@ async def serve_admission(kube: Kube, config: Config) -> AsyncIterator[None]:
     application = web.Application(client_max_size=_MAX_BYTES)
     application.router.add_post("/{token}", webhook.answer)
     runner = web.AppRunner(application, access_log=None, handle_signals=False, shutdown_timeout=1)
-    await runner.setup()
     upkeep = asyncio.create_task(webhook.keep_up())
     try:
-        try:
-            port = config.admission_port
-            await web.TCPSite(runner, port=port, ssl_context=webhook.context).start()
-        except OSError as error:
-            raise SystemExit(
-                f"elasticjob-operator: --admission-port {port}: {error.strerror}"
-            ) from error
-        yield
+        port = config.admission_port
+        async with listening(runner, "--admission-port", port, webhook.context):
+            yield
     finally:
         upkeep.cancel()
         with suppress(asyncio.CancelledError):
             await upkeep
-        await runner.cleanup()
 
 
 class _Webhook:

@@ -29,7 +29,7 @@ _LOG_EVERY_ATTEMPTS = 10
 
 
 async def wait_for_crds(kube: Kube, namespace: str | None) -> None:
-    """Return when the API server serves all four kinds in the namespace (None: in all).
+    """Return when the API server serves all four kinds in the namespace, or in all if it is None.
 
     A missing kind is logged at once and then every ten seconds.
     """

@@ -32,8 +32,8 @@ from elasticjob_kube.retry import retry
 from elasticjob_kube.session import Kube
 
 from elasticjob_operator.certificates import new_job_secrets
-from elasticjob_operator.core.job_status import has_no_members_yet
 from elasticjob_operator.core.manifests import gang, infrastructure
+from elasticjob_operator.core.member_counts import has_no_members_yet
 from elasticjob_operator.core.model.actions import EmitEvent, Part
 from elasticjob_operator.errors import name_taken
 from elasticjob_operator.infrastructure_record import InfrastructureRecord, ObjectVersion

@@ -107,7 +107,7 @@ class Executor:
             case do.WriteBackReplicas(role, replicas):
                 spec = {"replicaSpecs": {role: {"replicas": replicas}}}
                 job = await self._patch_job(job, {"spec": spec})
-            case do.PatchStatus() | do.Adopt() | do.DeletePlan() | do.DeleteRequest():
+            case do.PatchStatus() | do.Adopt() | do.DeleteScaling():
                 await self.execute_on_request(namespace, action)
             case do.CreatePlan(body):
                 await self._create_plan(job, body)
@@ -162,7 +162,7 @@ class Executor:
         return msgspec.convert(answer, ElasticJob)
 
     async def execute_on_request(
-        self, namespace: str, action: do.PatchStatus | do.Adopt | do.DeletePlan | do.DeleteRequest
+        self, namespace: str, action: do.PatchStatus | do.Adopt | do.DeleteScaling
     ) -> None:
         """Patch or delete a ScalePlan, ScaleIn or ScaleOut, whether its job exists or not.
 
@@ -178,9 +178,7 @@ class Executor:
                 target = _target_of(namespace, action)
                 owners = [dict(owner) for owner in action.owner_references]
                 await self._patch(target, {"metadata": {"ownerReferences": owners}})
-            case do.DeletePlan(name, uid):
-                await self._delete(SCALE_PLANS, namespace, name, uid)
-            case do.DeleteRequest(kind, name, uid):
+            case do.DeleteScaling(kind, name, uid):
                 await self._delete(KINDS[kind], namespace, name, uid)
 
     async def _patch(self, target: _Target, patch: Json, *, subresource: str = "") -> Json:

@@ -6,6 +6,7 @@ Every replica serves it from the start of its process, also while it waits for l
 from __future__ import annotations
 
 import logging
+import ssl
 from collections import Counter
 from collections.abc import AsyncIterator, Iterable, Iterator
 from contextlib import asynccontextmanager
@@ -185,24 +186,29 @@ async def serve_http(state: OperatorState, port: int) -> AsyncIterator[None]:
     application.router.add_get("/healthz", healthy)
     application.router.add_get("/readyz", ready)
     application.router.add_get("/metrics", metrics)
-    runner = web.AppRunner(
-        application, access_log=None, handle_signals=False, logger=_quiet_logger()
-    )
+    # Invalid requests must not fill the log.
+    quiet = logging.getLogger(f"{__name__}.requests")
+    quiet.setLevel(logging.CRITICAL)
+    runner = web.AppRunner(application, access_log=None, handle_signals=False, logger=quiet)
+    async with listening(runner, "--http-port", port):
+        yield
+
+
+@asynccontextmanager
+async def listening(
+    runner: web.AppRunner, option: str, port: int, context: ssl.SSLContext | None = None
+) -> AsyncIterator[None]:
+    """Serve at a port, which this option gives, inside the `async with`.
+
+    Raises:
+        SystemExit: the port cannot be opened.
+    """
     await runner.setup()
     try:
         try:
-            await web.TCPSite(runner, port=port).start()
+            await web.TCPSite(runner, port=port, ssl_context=context).start()
         except OSError as error:
-            raise SystemExit(
-                f"elasticjob-operator: --http-port {port}: {error.strerror}"
-            ) from error
+            raise SystemExit(f"elasticjob-operator: {option} {port}: {error.strerror}") from error
         yield
     finally:
         await runner.cleanup()
-
-
-def _quiet_logger() -> logging.Logger:
-    """Return a logger that drops aiohttp's errors: invalid requests must not fill the log."""
-    logger = logging.getLogger(f"{__name__}.requests")
-    logger.setLevel(logging.CRITICAL)
-    return logger

@@ -26,10 +26,31 @@ def job_metrics(stores: Iterable[Store]) -> Iterator[Metric]:
     found = [(job, store) for store in stores for job in store.jobs()]
     first = heapq.nsmallest(MAX_JOBS, found, key=lambda each: _order(each[0]))
     jobs = [job for job, _ in first]
-    yield _by_phase(jobs)
-    yield _members(jobs)
-    yield _restarts(jobs)
-    yield _plans(first)
+    phase = GaugeMetricFamily(
+        "elasticjob_job_phase", "1 for the job's phase.", labels=_with("phase")
+    )
+    members = GaugeMetricFamily(
+        "elasticjob_job_members",
+        "Members of all roles: wanted, with a pod that has not ended, and Ready.",
+        labels=_with("state"),
+    )
+    restarts = CounterMetricFamily(
+        "elasticjob_job_restarts", "Restarts of members.", labels=_with("counted")
+    )
+    plans = GaugeMetricFamily(
+        "elasticjob_job_plans", "ScalePlans that exist.", labels=_with("phase")
+    )
+    for job, store in first:
+        name = _names(job)
+        phase.add_metric([*name, job.status.phase or "New"], 1)
+        for state in ("desired", "active", "ready"):
+            number = sum(getattr(role, state) for role in job.status.replica_statuses.values())
+            members.add_metric([*name, state], number)
+        restarts.add_metric([*name, "true"], job.status.restarts)
+        restarts.add_metric([*name, "false"], job.status.uncounted_restarts)
+        for plan_phase, number in _plans_by_phase(job, store).items():
+            plans.add_metric([*name, plan_phase], number)
+    yield from (phase, members, restarts, plans)
     yield from _progress(jobs)
     yield GaugeMetricFamily(
         "elasticjob_operator_jobs_without_metrics",
@@ -44,51 +65,16 @@ def _order(job: ElasticJob) -> tuple[bool, str, str, str]:
     return (ended, str(metadata.creation_timestamp), metadata.namespace, metadata.name)
 
 
-def _by_phase(jobs: Iterable[ElasticJob]) -> Metric:
-    family = GaugeMetricFamily(
-        "elasticjob_job_phase", "1 for the job's phase.", labels=[*_LABELS, "phase"]
+def _plans_by_phase(job: ElasticJob, store: Store) -> Counter[str]:
+    return Counter(
+        each.status.phase or "New"
+        for each in store.requests(key_of(job))
+        if isinstance(each, ScalePlan)
     )
-    for job in jobs:
-        family.add_metric([*_names(job), job.status.phase or "New"], 1)
-    return family
 
 
-def _members(jobs: Iterable[ElasticJob]) -> Metric:
-    family = GaugeMetricFamily(
-        "elasticjob_job_members",
-        "Members of all roles: wanted, with a pod that has not ended, and Ready.",
-        labels=[*_LABELS, "state"],
-    )
-    for job in jobs:
-        roles = job.status.replica_statuses.values()
-        for state in ("desired", "active", "ready"):
-            number = sum(getattr(role, state) for role in roles)
-            family.add_metric([*_names(job), state], number)
-    return family
-
-
-def _restarts(jobs: Iterable[ElasticJob]) -> Metric:
-    family = CounterMetricFamily(
-        "elasticjob_job_restarts", "Restarts of members.", labels=[*_LABELS, "counted"]
-    )
-    for job in jobs:
-        family.add_metric([*_names(job), "true"], job.status.restarts)
-        family.add_metric([*_names(job), "false"], job.status.uncounted_restarts)
-    return family
-
-
-def _plans(jobs: Iterable[tuple[ElasticJob, Store]]) -> Metric:
-    family = GaugeMetricFamily(
-        "elasticjob_job_plans", "ScalePlans that exist.", labels=[*_LABELS, "phase"]
-    )
-    for job, store in jobs:
-        requests = store.requests(key_of(job))
-        phases = Counter(
-            each.status.phase or "New" for each in requests if isinstance(each, ScalePlan)
-        )
-        for phase, number in phases.items():
-            family.add_metric([*_names(job), phase], number)
-    return family
+def _with(label: str) -> list[str]:
+    return [*_LABELS, label]
 
 
 def _progress(jobs: Iterable[ElasticJob]) -> Iterator[Metric]:

@@ -71,10 +71,10 @@ class LeaderElector:
 
     Attributes:
         kube: a session that is used only for leases.
-        namespace: of the lease.
+        namespace: the namespace of the lease.
         identity: unique to the process, such as its host name and a random part.
         seconds: the time after which the lease expires if it is not renewed.
-        name: of the lease.
+        name: the name of the lease.
         role: what the holder does, for the log.
         is_shared: whether all processes with this identity hold the lease together. Each renews it
             for itself, and none releases it, as another one may rely on it.

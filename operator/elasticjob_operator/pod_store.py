@@ -30,7 +30,7 @@ class PodStore:
     """Pods by job and UID.
 
     Attributes:
-        refused_resizes: by pod UID, the last resize that the API server refused, and why. A new
+        refused_resizes: the last resize that the API server refused, and why, by pod UID. A new
             operator process requests it once more.
     """
 

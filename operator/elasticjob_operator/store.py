@@ -77,7 +77,7 @@ class Store:
     Attributes:
         pods: the pods of all jobs.
         nodes: the nodes of the cluster.
-        quotas: of jobs that Kueue queues; None if the operator runs without Kueue.
+        quotas: what Kueue says of jobs; None if the operator runs without Kueue.
         restart_rules: the cluster's, which apply after those of each job.
         rules_refused: whether the ConfigMap of the restart rules cannot be read, so that earlier
             rules apply.

@@ -94,11 +94,6 @@ class WorkQueue(Generic[K]):
         """The numbers of successful (`done`) and failed (`failed`) runs."""
 
     @property
-    def closed(self) -> bool:
-        """Whether it accepts no more keys."""
-        return self._closed
-
-    @property
     def busy(self) -> int:
         """The number of keys whose work is running."""
         return len(self._tasks)

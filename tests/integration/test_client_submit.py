@@ -26,11 +26,10 @@ from elasticjob_client.errors import ClientError, Invalid, NoSuchObject
 from elasticjob_client.job_template import JobTemplate
 from elasticjob_client.jobs import find_job
 from elasticjob_client.manifests import Program, script_command
-from elasticjob_client.namespace_defaults import Completed, completed
 from elasticjob_client.rights import NEEDS
 from elasticjob_client.starter import OPTION, starter
 from elasticjob_client.submission import Submission, of_job_file, of_program, submit
-from elasticjob_client.template_options import OPTIONS
+from elasticjob_client.template_options import OPTIONS, Completed, completed
 from elasticjob_kube.errors import AlreadyExists, NotFound, Refused
 from elasticjob_kube.resources import (
     CONFIG_MAPS,

@@ -28,7 +28,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from elasticjob import Shard
-from elasticjob._committed_shards import CommittedShards
+from elasticjob._committed_state import CommittedShards
 from jax.experimental import multihost_utils
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 

@@ -29,7 +29,7 @@ import elasticjob.torch
 import torch  # type: ignore[import-not-found, unused-ignore]
 import torch.distributed as dist  # type: ignore[import-not-found, unused-ignore]
 from elasticjob import Shard
-from elasticjob._committed_shards import CommittedShards
+from elasticjob._committed_state import CommittedShards
 
 FOLDER = Path(os.environ["FOLDER"])
 DDP = os.environ.get("DDP") == "1"

@@ -13,7 +13,6 @@ the master when all processes of the pod have asked.
 from __future__ import annotations
 
 import asyncio
-import sys
 from collections.abc import Callable, Coroutine, Mapping
 from typing import Any
 
@@ -26,6 +25,7 @@ from elasticjob_api.v1.horovod_pb2_grpc import HorovodServiceStub
 
 from elasticjob_agent.horovod import notification
 from elasticjob_agent.horovod.http import Answer, HttpServer, Request
+from elasticjob_agent.log import say
 from elasticjob_agent.proxy.master_call import (
     CALL_TIMEOUT_SECONDS,
     RETRIED_CODES,
@@ -176,9 +176,7 @@ class HorovodRendezvous:
             ):
                 self._notification_ports[request.key] = notification.parse(request.body)
         except ValueError as error:
-            sys.stderr.write(
-                f"elasticjob-agent: the process cannot be notified of other worlds: {error}\n"
-            )
+            say(f"the process cannot be notified of other worlds: {error}")
             return Answer(400)
         return Answer()
 
@@ -241,9 +239,7 @@ class HorovodRendezvous:
                 )
             except grpc.aio.AioRpcError as error:
                 if error.code() not in RETRIED_CODES:
-                    sys.stderr.write(
-                        f"elasticjob-agent: no place for this process: {error.details()}\n"
-                    )
+                    say(f"no place for this process: {error.details()}")
                     break
                 if error.code() is not grpc.StatusCode.DEADLINE_EXCEEDED:
                     await asyncio.sleep(RETRY_PAUSE_SECONDS)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 
 import grpc.aio
@@ -22,7 +22,7 @@ from elasticjob_api.v1.discovery_pb2_grpc import DiscoveryServiceStub
 from elasticjob_api.v1.remote_shell_pb2_grpc import RemoteShellServiceStub
 
 from elasticjob_agent.proxy.master_call import CallError, call_until_answered
-from elasticjob_agent.proxy.shards import Caller, Request, ShardProxy
+from elasticjob_agent.proxy.shards import Caller, Handler, Request, ShardProxy
 from elasticjob_agent.proxy.values_and_barriers import ValuesAndBarriers
 from elasticjob_agent.remote_shell.session import CLOSED
 
@@ -38,13 +38,11 @@ class ShellMessages:
         self._stub = RemoteShellServiceStub(channel)
         self._pod_uid = pod_uid
         self._sessions: dict[Caller, tuple[str, str]] = {}
-        self.handlers: dict[str, Callable[[Request, Caller], Awaitable[Request]]] = {
+        self.handlers: dict[str, Handler] = {
             "shell_send": self._send,
             "shell_receive": self._receive,
         }
-        """The handlers by the name of the call; they raise KeyError, TypeError or ValueError for a
-        bad request.
-        """
+        """The handlers by the name of the call."""
 
     async def disconnected(self, caller: Caller) -> None:
         """Close the session of an ended connection."""
@@ -83,9 +81,6 @@ class ShellMessages:
         )
         answer: pb.SendResponse = await call_until_answered(self._stub.Send, message)
         return answer.taken
-
-
-Handler = Callable[[Request, Caller], Awaitable[Request]]
 
 
 class MasterProxy:

@@ -45,6 +45,10 @@ class Caller(Protocol):
         """The number of processes of this member."""
 
 
+Handler = Callable[[Request, Caller], Awaitable[Request]]
+"""Answers a call; it raises KeyError, TypeError or ValueError for a bad request."""
+
+
 class ShardProxy:
     """Handles the calls about data sets."""
 
@@ -56,7 +60,7 @@ class ShardProxy:
         self._leased: dict[Caller, dict[str, set[int]]] = {}
         self._reports: dict[asyncio.Task[Any], pb.ReportShardsRequest] = {}
         """The reports that no master has confirmed yet."""
-        self.handlers: dict[str, Callable[[Request, Caller], Awaitable[Request]]] = {
+        self.handlers: dict[str, Handler] = {
             "create_dataset": self._create,
             "lease_shards": self._lease,
             "report_shards": self._report,
@@ -64,9 +68,7 @@ class ShardProxy:
             "get_checkpoint": self._get_checkpoint,
             "restore_checkpoint": self._restore_checkpoint,
         }
-        """The handlers by the name of the call; they raise KeyError, TypeError or ValueError for a
-        bad request.
-        """
+        """The handlers by the name of the call."""
 
     async def disconnected(self, caller: Caller) -> None:
         """Return the shards that an ended connection had leased."""

@@ -9,7 +9,6 @@ import asyncio
 import base64
 import time
 import uuid
-from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -19,7 +18,7 @@ from elasticjob_api.v1 import rendezvous_pb2 as pb
 from elasticjob_api.v1.rendezvous_pb2_grpc import RendezvousServiceStub
 
 from elasticjob_agent.proxy.master_call import CallError, call_until_answered
-from elasticjob_agent.proxy.shards import Caller, Request
+from elasticjob_agent.proxy.shards import Caller, Handler, Request
 
 WAIT_SECONDS = 8.0
 """The longest time that the master holds one request: less than `CALL_TIMEOUT_SECONDS`."""
@@ -35,7 +34,7 @@ class ValuesAndBarriers:
         self._pod_uid = pod_uid
         self.local_barriers = LocalBarriers()
         """Where the processes of this pod meet."""
-        self.handlers: dict[str, Callable[[Request, Caller], Awaitable[Request]]] = {
+        self.handlers: dict[str, Handler] = {
             "set_value": self._set,
             "get_values": self._get,
             "wait_values": self._wait,
@@ -44,9 +43,7 @@ class ValuesAndBarriers:
             "barrier": self._barrier,
             "may_commit": self._may_commit,
         }
-        """The handlers by the name of the call; they raise KeyError, TypeError or ValueError for a
-        bad request.
-        """
+        """The handlers by the name of the call."""
 
     async def _set(self, request: Request, caller: Caller) -> Request:
         expected = request.get("expected")

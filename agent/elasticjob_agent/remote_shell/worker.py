@@ -22,6 +22,7 @@ from elasticjob_api import names
 from elasticjob_processes.exec_child import original_environment
 from elasticjob_processes.killing import kill_group, shell_code
 
+from elasticjob_agent.log import say
 from elasticjob_agent.remote_shell.session import (
     ALIVE_SECONDS,
     AgentSocket,
@@ -215,7 +216,7 @@ def main() -> int:
         signal.signal(signal.SIGTERM, worker.stop)
         return worker.run()
     except (OSError, Refused, json.JSONDecodeError) as error:
-        sys.stderr.write(f"elasticjob-agent: the remote shell has ended: {error}\n")
+        say(f"the remote shell has ended: {error}")
         return 1
 
 

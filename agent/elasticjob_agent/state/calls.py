@@ -8,15 +8,14 @@ state_fetch {"store", "checkpoint", "part", "from"}  fetch a part from a member
 from __future__ import annotations
 
 import asyncio
-import contextlib
-import sys
 from pathlib import Path
-from typing import Any
 
 from elasticjob_api.limits import MAX_CHECKPOINT_PARTS
 
 from elasticjob_agent.config import Config
+from elasticjob_agent.log import say
 from elasticjob_agent.proxy.master_call import CallError
+from elasticjob_agent.proxy.shards import Request
 from elasticjob_agent.state import peers
 from elasticjob_agent.state.folder import StateFolder
 from elasticjob_agent.state.parts import PartName, part_name
@@ -25,8 +24,6 @@ MAX_FETCHES = 4
 """Parts that are fetched at a time."""
 _MAX_ADDRESS = 300
 _ARRIVING_POLL_SECONDS = 0.1
-
-Request = dict[str, Any]
 
 
 class StateCalls:
@@ -61,14 +58,14 @@ class StateCalls:
         if self._root is None:
             return
         if self._identity is None:
-            _log("checkpoints in memory are not copied to other members: the job has no key for it")
+            say("checkpoints in memory are not copied to other members: the job has no key for it")
             return
         folder = StateFolder(Path(self._root), self._most_bytes)
         server = peers.StateServer(folder, self._identity, self._host)
         try:
             self._address = await server.open()
         except RuntimeError as error:
-            _log(f"checkpoints in memory are not copied to other members: {error}")
+            say(f"checkpoints in memory are not copied to other members: {error}")
             return
         self._folder = folder
         self._server = server
@@ -129,7 +126,7 @@ class StateCalls:
                 # The training process may have removed the part, as newer ones exist.
                 if folder.has(name) and not self._failing:
                     self._failing = True
-                    _log(
+                    say(
                         f"{name.checkpoint} is not copied to the member at {address}: "
                         f"{_reason(error)}"
                     )
@@ -149,8 +146,3 @@ def _reason(error: Exception) -> str:
     if isinstance(error, TimeoutError):
         return f"nothing moved for {peers.PROGRESS_SECONDS:.0f} s"
     return str(error)
-
-
-def _log(message: str) -> None:
-    with contextlib.suppress(OSError):
-        sys.stderr.write(f"elasticjob-agent: {message}\n")

@@ -33,13 +33,13 @@ class RunInfo(msgspec.Struct, frozen=True):
     """The description of a run for other commands.
 
     Attributes:
-        name: of the run.
-        pid: of the command.
+        name: the run's name.
+        pid: the process id of the command.
         started: seconds since the epoch.
         command: the training command.
-        framework: of the run.
+        framework: the run's framework.
         master: `host:port` of the master's queries.
-        token: for the master.
+        token: the token that the master accepts.
         authority: the authority of the master's certificate, in PEM.
     """
 
@@ -93,11 +93,11 @@ def hint(name: str) -> str:
 
 
 def local_run(name: str, *cluster_options: object) -> RunInfo | None:
-    """Return the run that a command means, and print that; None: it means an object of a cluster.
+    """Return the run that a command means, and print that; None if it means an object of a cluster.
 
     Args:
-        name: of the user's command line.
-        cluster_options: values of the options that name a cluster or a namespace; None: not given.
+        name: the name on the user's command line.
+        cluster_options: values of the options that name a cluster or namespace; None if not given.
 
     Raises:
         ClientError: the command means a run that does not exist.

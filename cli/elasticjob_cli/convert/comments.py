@@ -10,9 +10,8 @@ import re
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-import yaml
-
-from elasticjob_cli.convert.naming import role_name
+from elasticjob_cli.convert.common_fields import role_name
+from elasticjob_cli.convert.documents import Document
 from elasticjob_cli.convert.report import Place
 from elasticjob_cli.convert.tables.rows import Table
 
@@ -25,89 +24,38 @@ _TRAILING = re.compile(r"[ \t,\]}:|>+0-9-]*[ \t]#(?P<text>.*)")
 """What follows a value: the ends of collections, or the beginning of a value that is not there."""
 
 
-def comments(text: str) -> list[Comments]:
-    """Return the comments of each document of a text that can be read.
+def comments(text: str, documents: Sequence[Document]) -> list[Comments]:
+    """Return the comments of each document of a text.
 
     The place of a comment is that of its field in the document.
     """
     lines = _BREAK.split(text)
     found: list[Comments] = []
     first = 0
-    for places, taken, last in _documents(text):
-        end = min(last, len(lines) - 1)
-        found.append(tuple(_of_lines(lines, first, end, places, taken)))
+    for document in documents:
+        end = min(document.last_line, len(lines) - 1)
+        found.append(tuple(_of_lines(lines, first, end, document)))
         first = end + 1
     return found
 
 
 def _of_lines(
-    lines: Sequence[str], first: int, last: int, places: dict[int, Place], taken: dict[int, int]
+    lines: Sequence[str], first: int, last: int, document: Document
 ) -> Iterator[tuple[Place, str]]:
-    """Yield the comments of some lines.
-
-    `places` are the fields by their line; `taken` has the column in which the value of a line ends.
-    """
+    """Yield the comments of some lines."""
+    taken = document.taken
     waiting: list[str] = []
     for number in range(first, last + 1):
         found = _COMMENT.fullmatch(lines[number])
         if number in taken:
             found = _TRAILING.fullmatch(lines[number], taken[number]) if taken[number] else None
         own = [found["text"].strip()] if found else []
-        if number in places:
-            yield from ((places[number], text) for text in (*waiting, *own))
+        if number in document.places:
+            yield from ((document.places[number], text) for text in (*waiting, *own))
             waiting = []
         else:
             waiting += own
     yield from (((), text) for text in waiting)
-
-
-def _documents(text: str) -> Iterator[tuple[dict[int, Place], dict[int, int], int]]:
-    """Yield the fields by line, the ends of values by line, and the last line of each document."""
-    places: dict[int, Place] = {}
-    taken: dict[int, int] = {}
-    path: list[Any] = []  # of each open collection: a key, or a position in a list
-    expects_key: list[bool | None] = []  # None: a list
-    for event in yaml.parse(text, Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader)):
-        if isinstance(event, yaml.DocumentStartEvent):
-            places = {}
-            taken = {}
-        elif isinstance(event, yaml.DocumentEndEvent):
-            yield places, taken, _position(event.end_mark)[0]
-        elif isinstance(event, yaml.NodeEvent):
-            if path and expects_key[-1] is None:
-                path[-1] += 1
-            elif path and expects_key[-1]:
-                path[-1] = getattr(event, "value", "")
-            if path and expects_key[-1] is not False:
-                places.setdefault(_position(event.start_mark)[0], tuple(path))
-            if isinstance(event, yaml.ScalarEvent):
-                _take(taken, event)
-            if path and expects_key[-1] is not None:
-                expects_key[-1] = not expects_key[-1]
-            if isinstance(event, yaml.CollectionStartEvent):
-                is_map = isinstance(event, yaml.MappingStartEvent)
-                path.append("" if is_map else -1)
-                expects_key.append(True if is_map else None)
-        elif isinstance(event, yaml.CollectionEndEvent):
-            path.pop()
-            expects_key.pop()
-
-
-def _take(taken: dict[int, int], event: yaml.ScalarEvent) -> None:
-    """Note the lines of a value, in which # is text; a block ends before the line of its end."""
-    first, first_column = _position(event.start_mark)
-    last, last_column = _position(event.end_mark)
-    is_block = event.style in ("|", ">")
-    taken |= dict.fromkeys(range(first, last if is_block else last + 1), 0)
-    if is_block:
-        taken[first] = first_column
-    else:
-        taken[last] = last_column
-
-
-def _position(mark: Any) -> tuple[int, int]:
-    """Return line and column of a mark, which the parser always gives."""
-    return mark.line, mark.column
 
 
 def placed(found: Comments, document: Any, written: Any, table: Table) -> Comments:

@@ -5,9 +5,9 @@ from __future__ import annotations
 from elasticjob_api.meta import Json
 
 from elasticjob_cli.convert import common_fields, jobs, templates
+from elasticjob_cli.convert.common_fields import role_name
 from elasticjob_cli.convert.fields import Fields
 from elasticjob_cli.convert.jobs import Draft, place
-from elasticjob_cli.convert.naming import role_name
 
 API_VERSION = "mpba.fbk.eu/v1"
 

@@ -9,10 +9,10 @@ from elasticjob_api.meta import Json
 from elasticjob_api.names import ROLE_WORKER
 
 from elasticjob_cli.convert import common_fields, jobs, templates, torchrun
+from elasticjob_cli.convert.common_fields import role_name
 from elasticjob_cli.convert.dlrover_plan import resources
 from elasticjob_cli.convert.fields import Fields
 from elasticjob_cli.convert.jobs import CONTAINER, Draft, place
-from elasticjob_cli.convert.naming import role_name
 from elasticjob_cli.convert.report import Place
 from elasticjob_cli.convert.tables.rows import TABLES, Fate, option
 

@@ -13,8 +13,8 @@ from elasticjob_api.resources import amount_error, bounded_resource, name_error
 from elasticjob_api.scaleplan import ScalePlan
 
 from elasticjob_cli.convert import common_fields, jobs
+from elasticjob_cli.convert.common_fields import role_name
 from elasticjob_cli.convert.fields import Fields
-from elasticjob_cli.convert.naming import role_name
 from elasticjob_cli.convert.report import Report, shown
 
 _POD = re.compile(r".*(?:-edljob-(?P<type>[A-Za-z][A-Za-z-]*)|-(?P<last>[A-Za-z]+))-([0-9]{1,5})")

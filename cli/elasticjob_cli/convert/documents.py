@@ -8,9 +8,12 @@ from __future__ import annotations
 
 import math
 import re
+from dataclasses import dataclass, field
 from typing import Any
 
 import yaml
+
+from elasticjob_cli.convert.report import Place
 
 MAX_BYTES = 1024 * 1024
 MAX_DOCUMENTS = 200
@@ -36,13 +39,30 @@ class Unreadable(Exception):
     """The text is not YAML, or exceeds a bound; the message has the place and the remedy."""
 
 
+@dataclass
+class Document:
+    """A document, and what its lines contain.
+
+    Attributes:
+        value: its values as JSON; None for an empty document.
+        places: the field or element that begins first in a line, by the line.
+        taken: the column in which the value of a line ends; 0 if it does not end there.
+        last_line: the line of its end.
+    """
+
+    value: Any = None
+    places: dict[int, Place] = field(default_factory=dict)
+    taken: dict[int, int] = field(default_factory=dict)
+    last_line: int = 0
+
+
 def read(text: str) -> list[Any]:
-    """Return the documents of a text; empty ones are left out."""
-    return [document for document in read_all(text) if document is not None]
+    """Return the values of the documents of a text; empty ones are left out."""
+    return [found.value for found in read_all(text) if found.value is not None]
 
 
-def read_all(text: str) -> list[Any]:
-    """Return the documents of a text; empty ones are None.
+def read_all(text: str) -> list[Document]:
+    """Return the documents of a text.
 
     Raises:
         Unreadable: a document cannot be read.
@@ -54,8 +74,9 @@ def read_all(text: str) -> list[Any]:
         for event in yaml.parse(text, Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader)):
             builder.handle(event)
     except yaml.YAMLError as error:
+        problem = " ".join(str(error).split())
         raise Unreadable(
-            f"document {len(builder.documents) + 1}: not valid YAML: {_one_line(error)}"
+            f"document {len(builder.documents) + 1}: not valid YAML: {problem}"
         ) from error
     return builder.documents
 
@@ -64,23 +85,26 @@ class _Builder:
     """Builds the values of the documents from the parser's events."""
 
     def __init__(self) -> None:
-        self.documents: list[Any] = []
+        self.documents: list[Document] = []
         self._begin()
 
     def _begin(self) -> None:
+        self._document = Document()
         self._open: list[_Collection] = []
         self._anchors: dict[str, tuple[Any, int]] = {}
         self._values = 0
-        self._root: Any = None
 
     def handle(self, event: yaml.Event) -> None:
+        if isinstance(event, yaml.NodeEvent):
+            self._note_lines(event)
         match event:
             case yaml.DocumentStartEvent():
                 self._begin()
                 if len(self.documents) >= MAX_DOCUMENTS:
                     raise Unreadable(f"the input has more than {MAX_DOCUMENTS} documents; split it")
             case yaml.DocumentEndEvent():
-                self.documents.append(self._root)
+                self._document.last_line = event.end_mark.line  # type: ignore[union-attr]
+                self.documents.append(self._document)
             case yaml.MappingStartEvent() | yaml.SequenceStartEvent():
                 if len(self._open) >= MAX_DEPTH:
                     raise self._error(event, f"is nested deeper than {MAX_DEPTH}")
@@ -118,6 +142,23 @@ class _Builder:
                 value, size = self._anchors[event.anchor]
                 self._add(event, value, None, size)
 
+    def _note_lines(self, event: yaml.NodeEvent) -> None:
+        """Note where a field or element begins, and the lines of a value, in which # is text."""
+        start: Any = event.start_mark
+        end: Any = event.end_mark
+        if self._open and (place := self._open[-1].next_place(event)) is not None:
+            around = (collection.place for collection in self._open[:-1])
+            self._document.places.setdefault(start.line, (*around, place))
+        if not isinstance(event, yaml.ScalarEvent):
+            return
+        is_block = event.style in ("|", ">")  # ends before the line of its end
+        taken = self._document.taken
+        taken |= dict.fromkeys(range(start.line, end.line if is_block else end.line + 1), 0)
+        if is_block:
+            taken[start.line] = start.column
+        else:
+            taken[end.line] = end.column
+
     def _add(
         self, event: yaml.Event, value: Any, anchor: str | None, size: int, contains: int = 0
     ) -> None:
@@ -130,7 +171,7 @@ class _Builder:
         if anchor is not None:
             self._anchors[anchor] = (value, size + contains)
         if not self._open:
-            self._root = value
+            self._document.value = value
             return
         if problem := self._open[-1].add(value):
             raise self._error(event, problem)
@@ -171,6 +212,17 @@ class _Collection:
         self._key = ""
         self._own: set[str] = set()
 
+    @property
+    def place(self) -> str | int:
+        """The place of the value that is read: its key, or its position in a list."""
+        return len(self.values) if isinstance(self.values, list) else self._key
+
+    def next_place(self, event: yaml.NodeEvent) -> str | int | None:
+        """Return the place that begins with a node; None for the value of a key."""
+        if isinstance(self.values, list):
+            return len(self.values)
+        return getattr(event, "value", "") if self.expects_key else None
+
     def add(self, value: Any) -> str:
         """Add a value or a key; return the problem, if any."""
         if isinstance(self.values, list):
@@ -199,7 +251,3 @@ class _Collection:
                 if key not in self.values:
                     self.values[key] = inner
         return ""
-
-
-def _one_line(error: yaml.YAMLError) -> str:
-    return " ".join(str(error).split())

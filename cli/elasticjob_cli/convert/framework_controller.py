@@ -1,7 +1,7 @@
 """FrameworkController: Framework of frameworkcontroller.microsoft.com/v1. Pure.
 
 A task there is a pod that does not know the other tasks, so a task role becomes a role without an
-agent. If tasks wait for each other's addresses (`framework_barrier.py`), the role has an agent.
+agent. If tasks wait for each other's addresses (`framework_names.py`), the role has an agent.
 """
 
 from __future__ import annotations
@@ -12,14 +12,13 @@ from elasticjob_api.meta import Json
 
 from elasticjob_cli.convert import (
     common_fields,
-    framework_barrier,
     framework_names,
     jobs,
     templates,
 )
+from elasticjob_cli.convert.common_fields import role_name
 from elasticjob_cli.convert.fields import Fields
 from elasticjob_cli.convert.jobs import Draft, place
-from elasticjob_cli.convert.naming import role_name
 from elasticjob_cli.convert.report import Place
 
 API_VERSION = "frameworkcontroller.microsoft.com/v1"
@@ -46,7 +45,7 @@ def framework(document: Fields) -> Json | None:
     job = document.map("metadata")
     name = job.text("name") or job.text("generateName")
     framework_names.rewrite(draft, name, task_roles)
-    if framework_barrier.rewrite(draft, task_roles):
+    if framework_names.remove_barrier(draft, task_roles):
         policy["startPolicy"] = "AllReady"
     for role, written in draft.roles.items():
         if "agent" in written:

@@ -10,9 +10,9 @@ from elasticjob_api.limits import MAX_RESTARTS, MAX_SLOTS
 from elasticjob_api.meta import Json
 
 from elasticjob_cli.convert import common_fields, jobs, launcher, templates, torchrun
+from elasticjob_cli.convert.common_fields import role_name
 from elasticjob_cli.convert.fields import Fields
 from elasticjob_cli.convert.jobs import Draft, place
-from elasticjob_cli.convert.naming import role_name
 
 MPI_API_VERSION = "kubeflow.org/v2beta1"
 V1_API_VERSION = "kubeflow.org/v1"
@@ -51,10 +51,10 @@ def _with_launcher(spec: Fields, draft: Draft, *, main: str = "", restarts: int)
     """Convert launcher and workers.
 
     Args:
-        spec: of the job.
-        draft: of our job, with its run policy.
+        spec: the spec of their job.
+        draft: our job, with its run policy.
         main: the name of the container that trains; empty: the first one.
-        restarts: of the launcher, if backoffLimit is not given.
+        restarts: the launcher's limit if backoffLimit is not given.
     """
     replica_specs = spec.map("mpiReplicaSpecs")
     launcher.add_role(draft, "launcher", replica_specs.map("Launcher"), main=main)

@@ -99,7 +99,7 @@ class Converted:
         object: the object to write; None if the document has errors.
         notes: about the conversion.
         passed_through: whether the object is written unchanged.
-        comments: of the document, with their places in the object.
+        comments: the document's own, with their places in the object.
     """
 
     source: str

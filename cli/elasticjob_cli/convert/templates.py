@@ -23,7 +23,7 @@ def pod_template(fields: Fields, name: str, at: Place) -> Json:
 
     Args:
         fields: the map with the template.
-        name: of the template's field.
+        name: the field with the template.
         at: the place of the template in the ElasticJob.
     """
     if not fields.has(name):

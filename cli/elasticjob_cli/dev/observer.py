@@ -12,13 +12,13 @@ from typing import Any, TypeVar
 import grpc.aio
 from elasticjob_api import names
 from elasticjob_api.elasticjob import ElasticJob
-from elasticjob_api.meta import Object, ObjectMeta
 from elasticjob_api.scaleplan import ScalePlan
 from elasticjob_api.v1 import discovery_pb2, discovery_pb2_grpc, job_pb2, job_pb2_grpc
 from elasticjob_client.cluster import Cluster
 from elasticjob_client.errors import ClientError
 from elasticjob_client.jobs import get_job
 from elasticjob_client.master import MasterEndpoint, find_master
+from elasticjob_client.members import JobPod
 from elasticjob_kube.informer import Informer
 from elasticjob_kube.resources import ELASTIC_JOBS, PODS, SCALE_PLANS
 from elasticjob_kube.session import Kube
@@ -28,39 +28,6 @@ from elasticjob_cli.dev.timeline import NotObserved, Timeline
 T = TypeVar("T")
 
 
-class _Terminated(Object, frozen=True):
-    exit_code: int = 0
-
-
-class _State(Object, frozen=True):
-    terminated: _Terminated | None = None
-
-
-class _Container(Object, frozen=True):
-    name: str = ""
-    state: _State = _State()
-
-
-class _PodStatus(Object, frozen=True):
-    phase: str = "Pending"
-    container_statuses: list[_Container] = []
-
-
-class PodView(Object, frozen=True):
-    """The fields of a pod that the demo reads."""
-
-    metadata: ObjectMeta
-    status: _PodStatus = _PodStatus()
-
-    @property
-    def exit_code(self) -> int | None:
-        """Exit code of its training container, once the container has ended."""
-        for container in self.status.container_statuses[:1]:
-            if container.state.terminated is not None:
-                return container.state.terminated.exit_code
-        return None
-
-
 @dataclass
 class JobObserver:
     """The observed state of one job.
@@ -68,11 +35,11 @@ class JobObserver:
     It prints each change, and re-evaluates the conditions of `until`.
 
     Attributes:
-        pods: by name.
+        pods: the job's pods by name.
         ended: exit code of the training container by pod name, for every pod that has ended.
         plans: ScalePlans of the job by name.
         hosts: `name:slots` as host discovery lists them now.
-        status: as the master last reported it.
+        status: the status that the master last reported.
         registered_at: `time.monotonic()` when the master first listed the member, by pod name.
         listed_at: `time.monotonic()` when host discovery first listed the member, by pod name.
     """
@@ -82,7 +49,7 @@ class JobObserver:
     name: str
     timeline: Timeline
     job: ElasticJob | None = None
-    pods: dict[str, PodView] = field(default_factory=dict)
+    pods: dict[str, JobPod] = field(default_factory=dict)
     ended: dict[str, int] = field(default_factory=dict)
     plans: dict[str, ScalePlan] = field(default_factory=dict)
     hosts: tuple[str, ...] = ()
@@ -93,25 +60,32 @@ class JobObserver:
 
     async def watch(self) -> None:
         """Keep the observed state up to date until cancelled."""
-        pods: dict[str, Any] = {
-            "namespace": self.namespace,
-            "label_selector": f"{names.LABEL_JOB_NAME}={self.name}",
-        }
-        job: dict[str, Any] = {
-            "namespace": self.namespace,
-            "field_selector": f"metadata.name={self.name}",
-        }
-        plans: dict[str, Any] = {"namespace": self.namespace}
+        namespace = self.namespace
+        of_job = f"{names.LABEL_JOB_NAME}={self.name}"
+        this = f"metadata.name={self.name}"
+        kube = self.kube
+        informers: tuple[Informer[Any], ...] = (
+            Informer(
+                kube,
+                PODS,
+                JobPod,
+                namespace=namespace,
+                label_selector=of_job,
+                on_change=self._on_pod,
+            ),
+            Informer(
+                kube,
+                ELASTIC_JOBS,
+                ElasticJob,
+                namespace=namespace,
+                field_selector=this,
+                on_change=self._on_job,
+            ),
+            Informer(kube, SCALE_PLANS, ScalePlan, namespace=namespace, on_change=self._on_plan),
+        )
         async with asyncio.TaskGroup() as tasks:
-            tasks.create_task(
-                Informer(self.kube, PODS, PodView, on_change=self._on_pod, **pods).run()
-            )
-            tasks.create_task(
-                Informer(self.kube, ELASTIC_JOBS, ElasticJob, on_change=self._on_job, **job).run()
-            )
-            tasks.create_task(
-                Informer(self.kube, SCALE_PLANS, ScalePlan, on_change=self._on_plan, **plans).run()
-            )
+            for informer in informers:
+                tasks.create_task(informer.run())
             tasks.create_task(self._follow_master())
 
     async def until(self, what: str, condition: Callable[[], T | None], *, seconds: float) -> T:
@@ -147,7 +121,7 @@ class JobObserver:
                     self.registered_at.setdefault(member.pod_name, time.monotonic())
                 await asyncio.sleep(0.01)
 
-    def _on_pod(self, before: PodView | None, after: PodView | None) -> None:
+    def _on_pod(self, before: JobPod | None, after: JobPod | None) -> None:
         pod = after or before
         assert pod is not None
         name = pod.metadata.name
@@ -189,13 +163,8 @@ class JobObserver:
     async def _follow_master(self) -> None:
         """Follow the streams of the job's present and later masters."""
         while True:
-            try:
-                master = await self._find_master()
-            except ClientError:
-                await asyncio.sleep(0.1)
-                continue
-            with suppress(grpc.aio.AioRpcError):
-                await self._follow_streams(master)
+            with suppress(ClientError, grpc.aio.AioRpcError):
+                await self._follow_streams(await self._find_master())
             await asyncio.sleep(0.1)
 
     async def _follow_streams(self, master: MasterEndpoint) -> None:

@@ -14,7 +14,6 @@ from elasticjob_client.cluster import Access, Cluster
 from elasticjob_client.errors import ClientError, NoLogs, WrongArgument
 from elasticjob_client.logs import LogOptions
 from elasticjob_client.members import Choice
-from elasticjob_client.namespace_defaults import Completed, completed
 from elasticjob_client.scripts import of_script
 from elasticjob_client.starter import starter
 from elasticjob_client.submission import (
@@ -25,7 +24,7 @@ from elasticjob_client.submission import (
     read_job_file,
 )
 from elasticjob_client.submission import submit as create
-from elasticjob_client.template_options import OPTIONS, Option, template_of
+from elasticjob_client.template_options import OPTIONS, Completed, Option, completed, template_of
 from elasticjob_client.waiting import wait_for
 from elasticjob_client.yaml_text import as_yaml
 from elasticjob_kube.resources import ELASTIC_JOBS

@@ -43,9 +43,9 @@ def members_table(
     """Return a row per member.
 
     Args:
-        members: in the order of the rows.
-        titles: of the columns: those of `_COLUMNS`, and RANK.
-        ranks: of the present world, by the pod's UID.
+        members: the members in the order of the rows.
+        titles: the columns to show: those of `_COLUMNS`, and RANK.
+        ranks: the ranks in the present world by the pod's UID.
         style: returns the style of a member's row.
     """
 

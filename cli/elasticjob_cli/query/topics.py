@@ -165,7 +165,7 @@ class TopicQuery:
     """The query and the rendering of a topic.
 
     Attributes:
-        name: of the RPCs: `Get<name>` and `Watch<name>`.
+        name: the end of the RPCs' names: `Get<name>` and `Watch<name>`.
         render: returns an answer for people.
         fields: returns an answer for programs.
         incremental: each answer of a watch adds to the earlier ones instead of replacing them.

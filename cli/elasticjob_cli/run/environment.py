@@ -20,16 +20,16 @@ class Run:
     """The constants of a run.
 
     Attributes:
-        name: of the run; its workers are `<name>-worker-<index>`.
+        name: the run's name; its workers are `<name>-worker-<index>`.
         uid: the job's identifier for the training program.
         framework: the workers get its variables.
         command: the training command.
         subnet: the first three numbers of the addresses of master and workers.
         marker: the prefix of the markers of the run's processes.
-        token: for the master.
+        token: the token that the master accepts.
         authority: the authority of the master's certificate, in PEM.
         certificate: the master's, in PEM.
-        key: of the certificate, in PEM.
+        key: the certificate's key, in PEM.
         least: the fewest workers.
         most: the most workers.
         restart_limit: the number of restarts of a worker's crashed process.
@@ -100,8 +100,8 @@ def agent_environment(
 
     Args:
         run: the run.
-        index: of the worker.
-        incarnation: of the worker.
+        index: the worker's index.
+        incarnation: the number of earlier workers with this index.
         outer: the environment of the command.
         files: the folder for the agent's own files.
         last_words: the file for its termination message.

@@ -116,9 +116,9 @@ class Wanted:
     Attributes:
         command: the training command.
         size: the first number of workers.
-        bounds: of the number of workers.
+        bounds: the fewest and the most workers.
         framework: the workers get its variables.
-        name: of the run; None: derived from the command.
+        name: the run's name; None to derive it from the command.
         restart_limit: the number of restarts of a crashed program.
     """
 

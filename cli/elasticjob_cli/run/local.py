@@ -65,7 +65,7 @@ def stop_run(info: RunInfo, *, wait: bool, timeout: float | None) -> str:
 
 
 class _Observed(NamedTuple):
-    """A run, with the answers of its command and of its master; None: there is none."""
+    """A run, with the answers of its command and of its master, if they answer."""
 
     info: RunInfo
     shown: control.Answer | None

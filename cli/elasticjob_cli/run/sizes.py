@@ -25,9 +25,9 @@ def initial_size(number: int | None, workers: str | None) -> tuple[int, Bounds]:
     """Return the first number of workers of a run, and its bounds.
 
     Args:
-        number: of `-n`; None: not given.
-        workers: of `--workers`: `4`, or `1:4`, which begins with 1 without `number`; None: not
-            given.
+        number: the value of `-n`; None if not given.
+        workers: the value of `--workers`: `4`, or `1:4`, which begins with 1 without `number`; None
+            if not given.
 
     Raises:
         WrongArgument: a number is out of bounds, or the text contains no numbers.
@@ -54,7 +54,7 @@ def resized(change: SizeChange, present: Collection[str], bounds: Bounds) -> int
     Args:
         change: the requested change.
         present: names of the workers that neither leave nor have finished.
-        bounds: of the run.
+        bounds: the run's bounds.
 
     Raises:
         ClientError: the change is out of bounds, or names a missing worker.

@@ -37,7 +37,7 @@ class Supervisor:
 
         Args:
             run: the run.
-            folder: of the run.
+            folder: the run's folder.
             gpus: the GPUs to divide among the workers.
         """
         self._run = run

@@ -103,7 +103,7 @@ def stop(workers: Workers) -> Decision:
 def ended(workers: Workers, index: int, code: int, *, rank: int | None = None) -> Decision:
     """Decide what follows when an agent has ended with an exit code.
 
-    `rank`: of its training process in the last world, which differs from the index; None: unknown.
+    `rank`: its training process's rank in the last world, not its index; None if unknown.
     """
     worker = workers.present[index]
     if code == 0 and not workers.stopping:

@@ -10,7 +10,7 @@ from functools import partial
 from elasticjob_api.elasticjob import ElasticJobStatus
 from msgspec.structs import replace
 
-from elasticjob_operator.core import job_status
+from elasticjob_operator.core import job_status, member_counts
 from elasticjob_operator.core.conditions import health_events
 from elasticjob_operator.core.deadlines import check_deadlines
 from elasticjob_operator.core.end_pods import delete_outdated
@@ -109,7 +109,7 @@ def _compare(
         now=now,
     )
     master = reconcile_master(observed, members.status, defaults=defaults, now=now)
-    status = job_status.with_counts(observed, master.status)
+    status = member_counts.with_counts(observed, master.status)
     missed_deadline, next_deadline = check_deadlines(observed, status, now)
     failure = members.failure or master.failure or missed_deadline
     if not failure and (why := why_it_cannot_succeed(job, status, scaling.counted)):
@@ -124,7 +124,7 @@ def _succeed(outcome: _Outcome) -> Decision | None:
     status = outcome.members.status
     if not has_succeeded(observed.job, status, outcome.scaling.counted):
         return None
-    return end_job(observed, job_status.with_counts(observed, status), None, outcome.now)
+    return end_job(observed, member_counts.with_counts(observed, status), None, outcome.now)
 
 
 def _fail(outcome: _Outcome) -> Decision | None:
@@ -199,7 +199,11 @@ def _infrastructure(
 ) -> _Infrastructure:
     """Return how the job's infrastructure is ensured."""
     status = observed.job.status
-    if master.creates and not status.master.incarnations and job_status.has_no_members_yet(status):
+    if (
+        master.creates
+        and not status.master.incarnations
+        and member_counts.has_no_members_yet(status)
+    ):
         return _Infrastructure(
             [EnsureInfrastructure("First")],
             [EnsureInfrastructure("Members")],

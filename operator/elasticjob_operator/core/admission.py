@@ -66,7 +66,7 @@ def judge_job(job: ElasticJob, before: ElasticJob | None) -> Verdict:
 
 
 def judge_request(observed: Observed | None, request: Request) -> Verdict:
-    """Judge a plan or request that is created, for its job as it is now (None: there is none).
+    """Judge a plan or request that is created, for its job as it is now, or None without a job.
 
     Plans that are not of source Manual are those of the operator and of masters.
     """

@@ -9,7 +9,7 @@ from __future__ import annotations
 from elasticjob_api.elasticjob import ElasticJob, ElasticJobStatus
 from elasticjob_api.times import parse_time
 
-from elasticjob_operator.core.members.failure_policy import why_pending
+from elasticjob_operator.core.members.pod_reports import why_pending
 from elasticjob_operator.core.members.reconcile_result import JobFailure
 from elasticjob_operator.core.model.actions import shortest_wait
 from elasticjob_operator.core.model.observed import Observed
@@ -31,7 +31,7 @@ def check_deadlines(observed: Observed, status: ElasticJobStatus, now: float) ->
 
 
 def check_active_deadline(job: ElasticJob, status: ElasticJobStatus, now: float) -> _Check:
-    """Return the same for the active time of all attempts together."""
+    """Return why the job fails by its active time in all attempts, and the seconds left."""
     seconds = job.spec.run_policy.active_deadline_seconds
     if seconds is None or status.start_time is None:
         return None, None

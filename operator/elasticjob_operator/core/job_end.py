@@ -17,7 +17,7 @@ from elasticjob_api.job_status import ENDED
 from elasticjob_api.times import parse_time
 from msgspec.structs import replace
 
-from elasticjob_operator.core import job_status
+from elasticjob_operator.core import job_status, member_counts
 from elasticjob_operator.core.end_pods import end_pods, with_members_at_rest
 from elasticjob_operator.core.members.completion import has_succeeded
 from elasticjob_operator.core.members.reconcile_result import ReconcileResult
@@ -28,7 +28,7 @@ from elasticjob_operator.core.model.observed import Observed
 from elasticjob_operator.core.model.plan import current_indices
 from elasticjob_operator.core.model.pod import Pod
 from elasticjob_operator.core.quota.workloads import finish_workloads
-from elasticjob_operator.core.scaling.plan_queue import end_plans_and_requests
+from elasticjob_operator.core.scaling.ended_plans import end_plans_and_requests
 from elasticjob_operator.core.status_writes import decision_with_status
 
 _NO_TEMPLATE: dict[str, Any] = {"spec": {"containers": [{}]}}
@@ -82,7 +82,7 @@ def clean_up_job(observed: Observed, now: float) -> Decision:
     reason = f"spec.jobName: ElasticJob {job.metadata.name!r} {why_not_scaled(job)}"
     return decision_with_status(
         observed,
-        job_status.with_counts(observed, result.status),
+        member_counts.with_counts(observed, result.status),
         [
             *result.deletes,
             *end_plans_and_requests(observed, reason, now),
@@ -148,7 +148,7 @@ def stop_job(observed: Observed, now: float) -> Decision:
     cause = why_stopped(job)
     live = [pod for pod in observed.pods if not pod.finished]
     result = with_members_at_rest(observed)
-    status = job_status.with_counts(observed, result.status)
+    status = member_counts.with_counts(observed, result.status)
     if has_succeeded(job, status, current_indices(status)):
         return finish_job(observed, status, "Succeeded", "", now)
     if not live:

@@ -10,14 +10,12 @@ from types import MappingProxyType
 
 from elasticjob_api import names
 from elasticjob_api.elasticjob import (
-    MAX_DOMAINS,
     ElasticJob,
     ElasticJobStatus,
     Phase,
     ReplicaStatus,
 )
-from elasticjob_api.indices import IndexSet, format_indices, is_index, parse_indices
-from elasticjob_api.job_status import ENDED
+from elasticjob_api.indices import IndexSet, format_indices
 from elasticjob_api.times import format_time
 from msgspec.structs import replace
 
@@ -32,14 +30,21 @@ from elasticjob_operator.core.conditions import (
     with_condition,
     without_conditions,
 )
+from elasticjob_operator.core.member_counts import (
+    RUNNING,
+    enough_to_start,
+    has_started,
+    has_too_few_members,
+    missing_members,
+    printed_role,
+    selector,
+)
 from elasticjob_operator.core.members import backoff
-from elasticjob_operator.core.members.terminations import permanently_failed
 from elasticjob_operator.core.model.observed import Observed
 from elasticjob_operator.core.scaling.member_selection import with_size
 
-_RUNNING = "Running"
 _SUSPENDED = "Suspended"
-_ACTIVE = (_RUNNING, "Scaling", "MasterReady", *CONDITION_TYPES)
+_ACTIVE = (RUNNING, "Scaling", "MasterReady", *CONDITION_TYPES)
 """The conditions that only a job with pods can have."""
 SUSPENDED_BY_USER = "spec.runPolicy.suspend is true"
 WAITING_FOR_QUOTA = "WaitingForQuota"
@@ -62,7 +67,7 @@ def initialized(observed: Observed, now: float) -> ElasticJobStatus:
         phase="Pending",
         master=replace(status.master, incarnations=masters),
         replica_statuses=roles,
-        selector=_selector(job),
+        selector=selector(job),
         workers=f"0/{roles[printed_role(job)].desired}",
         observed_generation=job.metadata.generation,
         start_time=format_time(now),
@@ -120,57 +125,6 @@ def of_present_generation(job: ElasticJob, status: ElasticJobStatus) -> ElasticJ
     return replace(status, conditions=conditions, observed_generation=generation)
 
 
-def with_counts(observed: Observed, status: ElasticJobStatus) -> ElasticJobStatus:
-    """Return the status with the current counts of pods."""
-    job = observed.job
-    replicas = {
-        role: replace(
-            replica,
-            active=observed.pods_of(role).active_count,
-            ready=observed.pods_of(role).ready_count,
-            succeeded=len(parse_indices(replica.succeeded_indices)),
-            failed=len(permanently_failed(job.spec.replica_specs[role], replica)),
-            topology_domains=_topology_domains(observed, role, replica),
-        )
-        for role, replica in status.replica_statuses.items()
-    }
-    printed = replicas[printed_role(job)]
-    # A failure that uses up a limit is counted, but no restart follows it.
-    restarts = sum(replica.restarts - replica.failed for replica in replicas.values())
-    return replace(
-        status,
-        replica_statuses=replicas,
-        selector=_selector(job),
-        workers=f"{printed.ready}/{printed.desired}" if status.phase not in ENDED else "",
-        restarts=max(min(restarts, job.spec.run_policy.backoff_limit), 0),
-        uncounted_restarts=sum(replica.uncounted_restarts for replica in replicas.values()),
-    )
-
-
-def _topology_domains(observed: Observed, role: str, replica: ReplicaStatus) -> dict[str, str]:
-    """Return the members of a role by topology domain, for a bounded number of domains.
-
-    A member whose node is not known keeps the stored domain: an operator that has just started may
-    not have listed the node yet.
-    """
-    key = observed.job.spec.topology_key
-    if key is None:
-        return {}
-    stored = {
-        index: domain
-        for domain, indices in replica.topology_domains.items()
-        for index in parse_indices(indices)
-    }
-    domains: dict[str, list[int]] = {}
-    for pod in sorted(observed.pods_of(role), key=lambda pod: pod.index):
-        labels = observed.node_labels.get(pod.spec.node_name)
-        domain = labels.get(key) if labels is not None else stored.get(pod.index)
-        is_placed = pod.spec.node_name and not pod.finished and not pod.terminating
-        if domain is not None and is_placed and is_index(pod.index):
-            domains.setdefault(domain, []).append(pod.index)
-    return {domain: format_indices(domains[domain]) for domain in list(domains)[:MAX_DOMAINS]}
-
-
 def with_phase(
     observed: Observed,
     status: ElasticJobStatus,
@@ -193,12 +147,12 @@ def with_phase(
     reason = "Ready" if ready else "NotReady"
     message = "" if ready else "the master is not ready"
     status = with_condition(job, status, "MasterReady", ready, reason, message, now)
-    started = has_started(status) or _enough_to_start(job, status)
-    missing = "" if started else _missing_members(job, status)
+    started = has_started(status) or enough_to_start(job, status)
+    missing = "" if started else missing_members(job, status)
     if missing and why_pods_wait:
         missing = f"{missing}; {why_pods_wait}"
     reason = "Started" if started else "Waiting"
-    status = with_condition(job, status, _RUNNING, started, reason, missing, now)
+    status = with_condition(job, status, RUNNING, started, reason, missing, now)
     status = _with_readiness(job, status, missing, now)
     scaling = status.current_plan is not None
     if scaling or condition_of(status, "Scaling") is not None:
@@ -267,7 +221,7 @@ def with_suspension(
         status = with_condition(job, status, _SUSPENDED, False, "Suspending", message, now)
         status = with_condition(job, status, READY, False, "Suspending", message, now)
         return replace(
-            status, phase=_RUNNING if status.phase == "Scaling" else status.phase, message=message
+            status, phase=RUNNING if status.phase == "Scaling" else status.phase, message=message
         )
     status = with_condition(job, status, _SUSPENDED, True, reason, cause, now)
     status = with_condition(
@@ -284,7 +238,7 @@ def with_stop(
     status = with_condition(observed.job, status, READY, False, "Stopping", cause, now)
     return replace(
         status,
-        phase=_RUNNING if status.phase == "Scaling" else status.phase,
+        phase=RUNNING if status.phase == "Scaling" else status.phase,
         message=f"stopping: {observed.pods.live_count} pods are draining; {cause}",
         current_plan=None,
         retry_time=None,
@@ -328,87 +282,6 @@ def waited_for_quota(status: ElasticJobStatus) -> bool:
     """Return whether a job is suspended because it has no quota."""
     suspended = condition_of(status, _SUSPENDED)
     return suspended is not None and suspended.reason == WAITING_FOR_QUOTA
-
-
-def has_no_members_yet(status: ElasticJobStatus) -> bool:
-    """Return whether no member has ever had a pod."""
-    return all(replica.highest_index < 0 for replica in status.replica_statuses.values())
-
-
-def has_too_few_members(job: ElasticJob, status: ElasticJobStatus, role: str) -> bool:
-    """Return whether a role has fewer ready members than the job needs to start, or to continue.
-
-    This holds for a role that does not exist. An invalid job can depend on one, if another program
-    has written that the job is active.
-    """
-    replica = status.replica_statuses.get(role)
-    if replica is None:
-        return True
-    started = has_started(status)
-    needed = (
-        job.spec.replica_specs[role].min_replicas if started else _start_size(job, role, replica)
-    )
-    return _ready_or_succeeded(replica) < needed
-
-
-def printed_role(job: ElasticJob) -> str:
-    """Return the role whose size `kubectl get` prints: worker, or the first one."""
-    roles = job.spec.replica_specs
-    return names.ROLE_WORKER if names.ROLE_WORKER in roles else next(iter(roles))
-
-
-def _selector(job: ElasticJob) -> str:
-    return f"{names.LABEL_JOB_UID}={job.metadata.uid},{names.LABEL_ROLE}={printed_role(job)}"
-
-
-def only_counts_differ(before: ElasticJobStatus, after: ElasticJobStatus) -> bool:
-    """Return whether the write can wait a moment, so that many small changes become one write."""
-    return _without_counts(before) == _without_counts(after)
-
-
-def _without_counts(status: ElasticJobStatus) -> ElasticJobStatus:
-    return replace(
-        status,
-        replica_statuses={
-            role: replace(replica, active=0, ready=0, succeeded=0, failed=0, started_indices="")
-            for role, replica in status.replica_statuses.items()
-        },
-        workers="",
-        message="",
-        conditions=[replace(condition, message="") for condition in status.conditions],
-    )
-
-
-def has_started(status: ElasticJobStatus) -> bool:
-    """Return whether the job has started since its last suspension or attempt."""
-    running = condition_of(status, _RUNNING)
-    return running is not None and running.status == "True"
-
-
-def _enough_to_start(job: ElasticJob, status: ElasticJobStatus) -> bool:
-    return all(
-        _ready_or_succeeded(replica) >= _start_size(job, role, replica)
-        for role, replica in status.replica_statuses.items()
-    )
-
-
-def _start_size(job: ElasticJob, role: str, replica: ReplicaStatus) -> int:
-    if job.spec.run_policy.start_policy == "AllReady":
-        return replica.desired
-    return min(job.spec.replica_specs[role].min_replicas, replica.desired)
-
-
-def _ready_or_succeeded(replica: ReplicaStatus) -> int:
-    return replica.ready + replica.succeeded
-
-
-def _missing_members(job: ElasticJob, status: ElasticJobStatus) -> str:
-    short = [
-        f"{_ready_or_succeeded(replica)} of {size} {role}s ready"
-        for role, replica in status.replica_statuses.items()
-        if _ready_or_succeeded(replica) < (size := _start_size(job, role, replica))
-    ]
-    return f"waiting: {', '.join(short)}" if short else ""
 
 
 def _too_many_members(job: ElasticJob, status: ElasticJobStatus) -> list[str]:

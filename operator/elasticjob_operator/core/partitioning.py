@@ -40,7 +40,7 @@ class Scope:
 
     @property
     def only(self) -> Callable[[str], bool] | None:
-        """The condition for a namespace that a watch of `namespace` must check; None: none."""
+        """Says whether a namespace belongs to the partition; None if a watch need not check it."""
         return None if self.partition.number == 1 else self.partition.has
 
 
@@ -53,7 +53,7 @@ class Shares:
     gives the right to work on a partition.
 
     Attributes:
-        number: of partitions.
+        number: the number of partitions.
         led: the partitions that this process leads.
     """
 
@@ -63,7 +63,7 @@ class Shares:
     _asked: int | None = None
 
     def observe(self, partition: int, other: str, *, is_wanted: bool) -> None:
-        """Keep which other process leads a partition (empty: none does).
+        """Keep which other process leads a partition, or an empty text if none does.
 
         `is_wanted` says whether this process' wish for the partition is stored at its Lease.
         """

@@ -18,7 +18,7 @@ from elasticjob_api.indices import parse_indices
 from elasticjob_api.times import format_time
 from msgspec.structs import replace
 
-from elasticjob_operator.core import job_status
+from elasticjob_operator.core import job_status, member_counts
 from elasticjob_operator.core.deadlines import check_active_deadline
 from elasticjob_operator.core.end_pods import end_pods, without_running_plan
 from elasticjob_operator.core.job_end import finish_job
@@ -28,7 +28,7 @@ from elasticjob_operator.core.members.retained_pods import may_be_retained
 from elasticjob_operator.core.model import patches
 from elasticjob_operator.core.model.actions import Decision, EmitEvent, shortest_wait
 from elasticjob_operator.core.model.observed import Observed
-from elasticjob_operator.core.scaling.plan_queue import end_plans_and_requests
+from elasticjob_operator.core.scaling.ended_plans import end_plans_and_requests
 from elasticjob_operator.core.status_writes import decision_with_status
 
 
@@ -149,7 +149,7 @@ def retry_job(observed: Observed, policy: Retry, now: float) -> Decision:
         event = EmitEvent("JobRetried", f"retry {status.retries} begins")
         return Decision((*actions, *patches.job_status(job, begun_anew(status)), event))
     status = job_status.with_retry(
-        job, job_status.with_counts(observed, status), status.message, now
+        job, member_counts.with_counts(observed, status), status.message, now
     )
     return decision_with_status(
         observed,

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from elasticjob_api.elasticjob import ElasticJobStatus
 
-from elasticjob_operator.core import job_status
+from elasticjob_operator.core import member_counts
 from elasticjob_operator.core.model import patches
 from elasticjob_operator.core.model.actions import Action, Decision, EmitEvent, shortest_wait
 from elasticjob_operator.core.model.observed import Observed
@@ -40,7 +40,7 @@ def _seconds_until_counts_are_written(
     observed: Observed, status: ElasticJobStatus, now: float
 ) -> float:
     """Return how long the write of changed counts may wait; 0 if something else has changed."""
-    if status == observed.job.status or not job_status.only_counts_differ(
+    if status == observed.job.status or not member_counts.only_counts_differ(
         observed.job.status, status
     ):
         return 0.0

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from elasticjob_api.job_sizes import why_not_scaled
 
-from elasticjob_operator.core import job_status
+from elasticjob_operator.core import job_status, member_counts
 from elasticjob_operator.core.end_pods import end_pods, with_members_at_rest
 from elasticjob_operator.core.members.completion import has_succeeded
 from elasticjob_operator.core.model.actions import Action, Decision, EmitEvent
@@ -15,7 +15,7 @@ from elasticjob_operator.core.model.observed import Defaults, Observed
 from elasticjob_operator.core.model.plan import current_indices
 from elasticjob_operator.core.quota.workloads import delete_workloads, workloads_at_rest
 from elasticjob_operator.core.retry import end_job
-from elasticjob_operator.core.scaling.plan_queue import end_plans_and_requests
+from elasticjob_operator.core.scaling.ended_plans import end_plans_and_requests
 from elasticjob_operator.core.status_writes import decision_with_status
 
 
@@ -51,7 +51,7 @@ def _suspend(
     for pod in observed.retained:
         result.terminate(job, pod, now)
     end_pods(result, job, observed.pods, now)
-    status = job_status.with_counts(observed, result.status)
+    status = member_counts.with_counts(observed, result.status)
     if has_succeeded(job, status, current_indices(status)):
         return end_job(observed, status, None, now)
     ended = f"spec.jobName: ElasticJob {job.metadata.name!r} {why_no_plans}"

@@ -10,9 +10,9 @@ from __future__ import annotations
 from elasticjob_api import names
 from elasticjob_api.elasticjob import ElasticJobStatus
 
-from elasticjob_operator.core import job_status
-from elasticjob_operator.core.job_status import has_too_few_members
-from elasticjob_operator.core.members.failure_policy import why_pending
+from elasticjob_operator.core import member_counts
+from elasticjob_operator.core.member_counts import has_too_few_members
+from elasticjob_operator.core.members.pod_reports import why_pending
 from elasticjob_operator.core.model.observed import Observed
 from elasticjob_operator.core.model.pod import Pod
 
@@ -46,14 +46,14 @@ def waiting_roles(observed: Observed, status: ElasticJobStatus) -> dict[str, lis
     job = observed.job
     if not any(spec.depends_on for spec in job.spec.replica_specs.values()):
         return {}
-    counted = job_status.with_counts(observed, status)
-    if job_status.has_started(counted):
+    counted = member_counts.with_counts(observed, status)
+    if member_counts.has_started(counted):
         return {}
     waiting = {
         role: [
             needed
             for needed in spec.depends_on
-            if job_status.has_too_few_members(job, counted, needed)
+            if member_counts.has_too_few_members(job, counted, needed)
         ]
         for role, spec in job.spec.replica_specs.items()
     }

@@ -20,7 +20,7 @@ os.environ.setdefault("JAX_PLATFORMS", "cpu")
 import elasticjob.jax
 import numpy as np
 from elasticjob import Shard
-from elasticjob._committed_shards import CommittedShards
+from elasticjob._committed_state import CommittedShards
 from jax.experimental import multihost_utils
 
 from tests.support.chaos.synchronous_training import SAVED_EVERY, SHARD_SIZE

@@ -23,21 +23,17 @@ from kubernetes.client.rest import RESTClientObject
 
 _CORE_EVENTS = Resource("", "v1", "events", "Event")
 _KINDS = {
-    **{
-        "ej": ELASTIC_JOBS,
-        "sp": SCALE_PLANS,
-        "scaleplan": SCALE_PLANS,
-        "scalein": SCALE_INS,
-        "scaleout": SCALE_OUTS,
-    },
-    **{
-        "pod": PODS,
-        "service": SERVICES,
-        "node": NODES,
-        "event": _CORE_EVENTS,
-        "quota": RESOURCE_QUOTAS,
-        "cm": CONFIG_MAPS,
-    },
+    "ej": ELASTIC_JOBS,
+    "sp": SCALE_PLANS,
+    "scaleplan": SCALE_PLANS,
+    "scalein": SCALE_INS,
+    "scaleout": SCALE_OUTS,
+    "pod": PODS,
+    "service": SERVICES,
+    "node": NODES,
+    "event": _CORE_EVENTS,
+    "quota": RESOURCE_QUOTAS,
+    "cm": CONFIG_MAPS,
 }
 
 

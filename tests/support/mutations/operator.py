@@ -49,13 +49,13 @@ MUTATIONS = (
     ),
     Mutation(
         "the line is not in order of creation",
-        "operator/elasticjob_operator/core/scaling/plan_queue.py",
-        "return sorted(waiting, key=lambda item: _position(observed, item))",
-        "return sorted(waiting, key=lambda item: _position(observed, item), reverse=True)",
+        "operator/elasticjob_operator/core/scaling/waiting_queue.py",
+        "return sorted(waiting, key=lambda item: position(observed, item))",
+        "return sorted(waiting, key=lambda item: position(observed, item), reverse=True)",
     ),
     Mutation(
         "manual plans are superseded",
-        "operator/elasticjob_operator/core/scaling/plan_queue.py",
+        "operator/elasticjob_operator/core/scaling/waiting_queue.py",
         'isinstance(item, ScalePlan) and item.spec.source == "Auto"]',
         "isinstance(item, ScalePlan)]",
     ),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import elasticjob
 import pytest
-from elasticjob._committed_shards import CommittedShards, Offer
+from elasticjob._committed_state import CommittedShards, Offer
 from elasticjob.shards import Shard
 
 from tests.support.wait import wait_until

@@ -10,10 +10,8 @@ from typing import Any, cast
 
 import elasticjob
 import pytest
-from elasticjob._committed_shards import Committed, CommittedShards, Offer
-from elasticjob._committed_state import CommittedState, Stored
-from elasticjob._connections import Connections
-from elasticjob._world_group import Group, Meeting
+from elasticjob._committed_state import Committed, CommittedShards, CommittedState, Offer, Stored
+from elasticjob._world_group import Connections, Group, Meeting
 
 OF_THE_OTHER = Offer("other", ())
 

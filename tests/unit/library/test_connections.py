@@ -7,7 +7,7 @@ import socket
 from collections.abc import Iterator
 
 import pytest
-from elasticjob._connections import Connections
+from elasticjob._world_group import Connections
 from elasticjob_api.frameworks import pytorch
 
 STORE_PORT = pytorch.PORT

@@ -8,9 +8,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from elasticjob._connections import Connections
 from elasticjob._jax_meeting import Front, Relay, meet
-from elasticjob._world_group import InterruptedJoin, Meeting
+from elasticjob._world_group import Connections, InterruptedJoin, Meeting
 
 from tests.support.wait import wait_until
 

@@ -31,6 +31,7 @@ from elasticjob_kube.resources import (
 from elasticjob_operator.certificates import new_job_secrets
 from elasticjob_operator.core.manifests import gang, infrastructure, pods
 from elasticjob_operator.core.manifests.infrastructure import correction_patch
+from elasticjob_operator.core.manifests.master_pod import master_pod
 from elasticjob_operator.ensure_infrastructure import ensure_infrastructure
 from elasticjob_operator.errors import COLLECTION_SECONDS
 from elasticjob_operator.events import Events
@@ -55,7 +56,7 @@ def job(body: Json) -> ElasticJob:
 def made(of: ElasticJob) -> tuple[Json, Json]:
     """Return the manifests of a member's and the master's pod."""
     member = pods.member_pod(of, "worker", 0, 0, resources={}, restarts=0, defaults=DEFAULTS)
-    return member, pods.master_pod(of, 0, restarts=0, defaults=DEFAULTS)
+    return member, master_pod(of, 0, restarts=0, defaults=DEFAULTS)
 
 
 def test_the_gang_is_the_master_and_every_role_at_its_least() -> None:

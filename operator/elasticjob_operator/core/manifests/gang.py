@@ -22,7 +22,7 @@ class Scheduler:
     """The API of one gang scheduler.
 
     Attributes:
-        api_version: of its PodGroup.
+        api_version: the API version of its PodGroup.
         name: the schedulerName of pods whose template has none.
         product: what an administrator installs.
         label: the pods' label that names their PodGroup, if a label does.

@@ -14,7 +14,6 @@ from elasticjob_api.ownership import ELASTIC_JOB, is_of_kind
 from elasticjob_api.query_token import query_token
 
 from elasticjob_operator.core.manifests import gang
-from elasticjob_operator.core.manifests.pods import labels
 from elasticjob_operator.core.model.observed import controlled_by, owner_reference
 
 
@@ -25,7 +24,7 @@ def infrastructure_manifests(job: ElasticJob, *, network_policies: bool = False)
     existing objects.
     """
     name = names.master_service(job.metadata.name)
-    master_labels = labels(job, names.ROLE_MASTER)
+    master_labels = _labels(job, names.ROLE_MASTER)
     selector = {key: master_labels[key] for key in (names.LABEL_JOB_UID, names.LABEL_ROLE)}
     members = {
         "clusterIP": "None",
@@ -126,7 +125,7 @@ def query_config_map(job: ElasticJob, data: Mapping[str, str]) -> Json:
 
     Args:
         job: the job.
-        data: of the job's Secret, as it is stored.
+        data: the contents of the job's Secret, as stored.
     """
     token, authority = (
         base64.b64decode(data.get(key, "")).decode()
@@ -197,11 +196,19 @@ def correction_patch(manifest: Mapping[str, Any], existing: Mapping[str, Any]) -
     return patch
 
 
+def _labels(job: ElasticJob, role: str) -> dict[str, str]:
+    return {
+        names.LABEL_JOB_NAME: job.metadata.name,
+        names.LABEL_JOB_UID: job.metadata.uid,
+        names.LABEL_ROLE: role,
+    }
+
+
 def _object(job: ElasticJob, api_version: str, kind: str, name: str, **content: Any) -> Json:
     metadata = {
         "name": name,
         "namespace": job.metadata.namespace,
-        "labels": labels(job, names.ROLE_MASTER),
+        "labels": _labels(job, names.ROLE_MASTER),
         "ownerReferences": [owner_reference(job)],
     }
     return {"apiVersion": api_version, "kind": kind, "metadata": metadata, **content}

@@ -1,4 +1,4 @@
-"""Makes the manifests of pods: a member's, from the user's template, and the master's."""
+"""Makes the manifest of a member's pod from the user's template, and what all pods have."""
 
 from __future__ import annotations
 
@@ -20,17 +20,14 @@ from elasticjob_operator.core.model.observed import Defaults, owner_reference
 
 _INSTALLED_AGENT = f"{names.AGENT_DIRECTORY}/agent"
 _AGENT_VOLUME_LIMIT = "256Mi"
-_UNPRIVILEGED = {
+UNPRIVILEGED = {
     "allowPrivilegeEscalation": False,
     "readOnlyRootFilesystem": True,
     "capabilities": {"drop": ["ALL"]},
 }
-_NON_ROOT = {"runAsNonRoot": True, "seccompProfile": {"type": "RuntimeDefault"}}
-"""With `_UNPRIVILEGED`, the requirements of the Pod Security level `restricted`."""
-_RESTRICTED = {**_NON_ROOT, **_UNPRIVILEGED, "runAsUser": 65532, "runAsGroup": 65532}
-_TEMPORARY_DIRECTORY = "/dev/shm"  # noqa: S108
-"""Where masters of any version write temporary files: every container has it, and it is in memory.
-"""
+NON_ROOT = {"runAsNonRoot": True, "seccompProfile": {"type": "RuntimeDefault"}}
+"""With `UNPRIVILEGED`, the requirements of the Pod Security level `restricted`."""
+_RESTRICTED = {**NON_ROOT, **UNPRIVILEGED, "runAsUser": 65532, "runAsGroup": 65532}
 _INSTALL_RESOURCES = {"cpu": "500m", "memory": "128Mi", "ephemeral-storage": _AGENT_VOLUME_LIMIT}
 _READY_WHEN_REGISTERED = {
     "tcpSocket": {"port": names.AGENT_READY_PORT},
@@ -40,38 +37,6 @@ _READY_WHEN_REGISTERED = {
 """A member's readiness probe: its agent listens on this port as soon as it is registered with the
 master.
 """
-
-
-def _master_probe(path: str, *, period: int, failures: int) -> Json:
-    request = {"path": path, "port": names.HTTP_PORT, "scheme": "HTTPS"}
-    return {
-        "httpGet": request,
-        "periodSeconds": period,
-        "timeoutSeconds": 5,
-        "failureThreshold": failures,
-    }
-
-
-_MASTER_PROBES: Json = {
-    "startupProbe": _master_probe("/healthz", period=1, failures=120),
-    # A process that hangs ignores SIGTERM: with the grace period of the pod it would be kept for
-    # too long.
-    "livenessProbe": {
-        **_master_probe("/healthz", period=5, failures=4),
-        "terminationGracePeriodSeconds": 5,
-    },
-    "readinessProbe": _master_probe("/readyz", period=2, failures=3),
-}
-"""A master that hangs ends after 30 s; a slow node gets two minutes to start it."""
-
-
-def labels(job: ElasticJob, role: str) -> dict[str, str]:
-    """Return the labels of an object of this role of the job."""
-    return {
-        names.LABEL_JOB_NAME: job.metadata.name,
-        names.LABEL_JOB_UID: job.metadata.uid,
-        names.LABEL_ROLE: role,
-    }
 
 
 def member_pod(
@@ -100,7 +65,6 @@ def member_pod(
         default_limits: the limits that the namespace gives to containers that name none.
     """
     spec = job.spec.replica_specs[role]
-    template_metadata = spec.template.get("metadata") or {}
     pod_spec: Json = dict(spec.template.get("spec") or {})
     first, *others = pod_spec["containers"]
     if resources:
@@ -131,27 +95,44 @@ def member_pod(
         launcher.add_host_files(pod_spec)
     if spec.volume_claim_templates:
         pod_spec["volumes"] = claims.with_claims(job, role, index, pod_spec.get("volumes") or [])
+    return manifest(
+        job,
+        MemberIdentity(role, index, incarnation),
+        names.member_pod(job.metadata.name, role, index, incarnation),
+        spec.template,
+        annotations={
+            names.ANNOTATION_RESTARTS: str(restarts),
+            names.ANNOTATION_UNCOUNTED: str(uncounted_restarts),
+            names.ANNOTATION_ATTEMPT: str(restarts + uncounted_restarts),
+            names.ANNOTATION_RETRY: str(job.status.retries),
+            names.ANNOTATION_CONTAINER: str(first.get("name", "")),
+        },
+        spec=pod_spec,
+    )
+
+
+def manifest(
+    job: ElasticJob,
+    member: MemberIdentity,
+    name: str,
+    template: Mapping[str, Any],
+    *,
+    annotations: Mapping[str, str],
+    spec: Json,
+) -> Json:
+    """Return the manifest of a pod of the job, with the template's labels and annotations."""
+    metadata = template.get("metadata") or {}
     pod = {
         "apiVersion": "v1",
         "kind": "Pod",
         "metadata": {
-            "name": names.member_pod(job.metadata.name, role, index, incarnation),
+            "name": name,
             "namespace": job.metadata.namespace,
-            "labels": {
-                **(template_metadata.get("labels") or {}),
-                **pod_labels(identity_of(job), MemberIdentity(role, index, incarnation)),
-            },
-            "annotations": {
-                **(template_metadata.get("annotations") or {}),
-                names.ANNOTATION_RESTARTS: str(restarts),
-                names.ANNOTATION_UNCOUNTED: str(uncounted_restarts),
-                names.ANNOTATION_ATTEMPT: str(restarts + uncounted_restarts),
-                names.ANNOTATION_RETRY: str(job.status.retries),
-                names.ANNOTATION_CONTAINER: str(first.get("name", "")),
-            },
+            "labels": {**(metadata.get("labels") or {}), **pod_labels(identity_of(job), member)},
+            "annotations": {**(metadata.get("annotations") or {}), **annotations},
             "ownerReferences": [owner_reference(job)],
         },
-        "spec": pod_spec,
+        "spec": spec,
     }
     return gang.with_scheduling(job, pod)
 
@@ -180,87 +161,6 @@ def with_resources(
     }
     changed: Json = {**resources, "requests": {**(resources.get("requests") or {}), **changes}}
     return {**changed, "limits": limits} if limits else changed
-
-
-def master_pod(
-    job: ElasticJob,
-    incarnation: int,
-    *,
-    restarts: int,
-    uncounted_restarts: int = 0,
-    defaults: Defaults,
-) -> Json:
-    """Return the manifest of the master's pod; its host name is the same in every incarnation."""
-    name = names.master_service(job.metadata.name)
-    master = job.spec.master
-    template_metadata = master.template.get("metadata") or {}
-    template_spec = master.template.get("spec") or {}
-    secret_env = (
-        (names.ENV_TOKEN, names.SECRET_TOKEN),
-        (names.ENV_CA, names.SECRET_CA),
-        (names.ENV_TLS_CERT, names.SECRET_CERT),
-        (names.ENV_TLS_KEY, names.SECRET_KEY),
-    )
-    container = {
-        "name": names.ROLE_MASTER,
-        "image": master.image or defaults.master_image,
-        "command": ["elasticjob-master"],
-        "env": [
-            *_identity(job),
-            {"name": names.ENV_FRAMEWORK, "value": job.spec.framework},
-            {"name": "TMPDIR", "value": _TEMPORARY_DIRECTORY},
-            # Not an option, which an earlier master would refuse.
-            {"name": names.ENV_LOG_FORMAT, "value": defaults.log_format},
-            *(_from_secret(variable, name, key) for variable, key in secret_env),
-        ],
-        "ports": [
-            {"name": "grpc", "containerPort": names.GRPC_PORT},
-            {"name": "http", "containerPort": names.HTTP_PORT},
-        ],
-        "resources": master.resources,
-        "securityContext": _UNPRIVILEGED,
-        "terminationMessagePolicy": "FallbackToLogsOnError",
-        **_master_probes(template_spec),
-    }
-    pod = {
-        "apiVersion": "v1",
-        "kind": "Pod",
-        "metadata": {
-            "name": names.master_pod(job.metadata.name, incarnation),
-            "namespace": job.metadata.namespace,
-            "labels": {
-                **(template_metadata.get("labels") or {}),
-                **pod_labels(identity_of(job), MemberIdentity(names.ROLE_MASTER, -1, incarnation)),
-            },
-            "annotations": {
-                **(template_metadata.get("annotations") or {}),
-                names.ANNOTATION_RESTARTS: str(restarts),
-                names.ANNOTATION_UNCOUNTED: str(uncounted_restarts),
-                names.ANNOTATION_CONTAINER: names.ROLE_MASTER,
-            },
-            "ownerReferences": [owner_reference(job)],
-        },
-        "spec": {
-            **template_spec,
-            "securityContext": {**_NON_ROOT, **(template_spec.get("securityContext") or {})},
-            "hostname": name,
-            "restartPolicy": "Never",
-            "serviceAccountName": name,
-            "containers": [container],
-        },
-    }
-    return gang.with_scheduling(job, pod)
-
-
-def _master_probes(template_spec: Json) -> Json:
-    """Return the master's probes; those of the template's container `master` take precedence."""
-    named = (
-        each
-        for each in template_spec.get("containers") or ()
-        if each.get("name") == names.ROLE_MASTER
-    )
-    theirs: Json = next(named, {})
-    return {kind: theirs.get(kind) or probe for kind, probe in _MASTER_PROBES.items()}
 
 
 def _member_container(
@@ -323,19 +223,19 @@ def agent_variables(
     if launcher.has_host_files(job, role):
         values[names.ENV_HOST_FILES] = names.HOST_FILES_DIRECTORY
     return [
-        *_identity(job),
+        *identity_variables(job),
         _from_field(names.ENV_POD_UID, "metadata.uid"),
         _from_field(names.ENV_NODE_NAME, "spec.nodeName"),
         *_variables(values),
-        _from_secret(names.ENV_TOKEN, master, names.SECRET_TOKEN),
-        _from_secret(names.ENV_CA, master, names.SECRET_CA),
+        from_secret(names.ENV_TOKEN, master, names.SECRET_TOKEN),
+        from_secret(names.ENV_CA, master, names.SECRET_CA),
         *([_peer_identity(master)] if job.spec.agent.state_memory else ()),
     ]
 
 
 def _peer_identity(secret: str) -> Json:
     """Return the variable with the agents' key, which Secrets of earlier operators do not have."""
-    variable = _from_secret(names.ENV_PEER_IDENTITY, secret, names.SECRET_PEER)
+    variable = from_secret(names.ENV_PEER_IDENTITY, secret, names.SECRET_PEER)
     variable["valueFrom"]["secretKeyRef"]["optional"] = True
     return variable
 
@@ -392,7 +292,8 @@ def _install_resources(resources: Json) -> Json:
     }
 
 
-def _identity(job: ElasticJob) -> list[Json]:
+def identity_variables(job: ElasticJob) -> list[Json]:
+    """Return the variables of each pod of the job that say what the pod is."""
     of_job = job_variables(job.metadata.name, job.metadata.uid, job.metadata.namespace)
     return [
         *_variables(of_job),
@@ -409,5 +310,6 @@ def _from_field(variable: str, path: str) -> Json:
     return {"name": variable, "valueFrom": {"fieldRef": {"fieldPath": path}}}
 
 
-def _from_secret(variable: str, secret: str, key: str) -> Json:
+def from_secret(variable: str, secret: str, key: str) -> Json:
+    """Return a variable with a value of a Secret."""
     return {"name": variable, "valueFrom": {"secretKeyRef": {"name": secret, "key": key}}}

@@ -98,7 +98,7 @@ def seconds_until(time: str | None, now: float, *, longest: float) -> float:
 def run_times(pod: Pod | None) -> tuple[float | None, float | None]:
     """Return when the training in a pod began and ended, in seconds since the epoch.
 
-    None: unknown.
+    A time is None if it is not known.
     """
     if pod is None:
         return None, None

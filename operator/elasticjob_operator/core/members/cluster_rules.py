@@ -23,7 +23,7 @@ def read_rules(found: Any) -> Rules:
     """Return the rules of a list as it was read from YAML.
 
     Raises:
-        ValueError: with field, value and bound, of the first rule that cannot be.
+        ValueError: a rule cannot be; the message names field, value and bound of the first one.
     """
     if not isinstance(found, list):
         raise ValueError(

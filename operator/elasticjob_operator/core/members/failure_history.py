@@ -15,13 +15,13 @@ from elasticjob_api.times import format_time
 from msgspec.structs import replace
 
 from elasticjob_operator.core.members.backoff import run_times
-from elasticjob_operator.core.members.failure_policy import (
+from elasticjob_operator.core.members.pod_reports import (
     failed_container,
     last_line,
     last_words,
     signal_of,
 )
-from elasticjob_operator.core.model.pod import Pod, Terminated
+from elasticjob_operator.core.model.pod import Pod
 
 _MAX_CHARACTERS = 256
 _MAX_SIGNAL = 255
@@ -55,22 +55,13 @@ def failure_of(pod: Pod, action: FailureAction, now: float) -> Failure:
         pod=pod.name,
         node=pod.spec.node_name,
         container=container.name if container is not None else "",
-        exit_code=_exit_code(terminated),
-        signal=_signal(terminated),
+        exit_code=None
+        if terminated is None
+        else max(-MAX_INT32, min(terminated.exit_code, MAX_INT32)),
+        signal=None if terminated is None else min(signal_of(terminated), _MAX_SIGNAL) or None,
         reason=reason[:_MAX_CHARACTERS],
         message=last_line(last_words(pod))[:_MAX_CHARACTERS],
         action=action,
         started_at=format_time(began) if began is not None else None,
         finished_at=format_time(now if ended is None else ended),
     )
-
-
-def _exit_code(terminated: Terminated | None) -> int | None:
-    if terminated is None:
-        return None
-    return max(-MAX_INT32, min(terminated.exit_code, MAX_INT32))
-
-
-def _signal(terminated: Terminated | None) -> int | None:
-    signal = signal_of(terminated) if terminated is not None else 0
-    return min(signal, _MAX_SIGNAL) or None

@@ -8,7 +8,7 @@ from elasticjob_api.limits import LEAST_MASTER_FORCE_DELETE_SECONDS
 from elasticjob_api.times import parse_time
 from msgspec.structs import replace
 
-from elasticjob_operator.core.manifests.pods import master_pod
+from elasticjob_operator.core.manifests.master_pod import master_pod
 from elasticjob_operator.core.members import backoff
 from elasticjob_operator.core.members.failure_history import with_failure
 from elasticjob_operator.core.members.failure_policy import classify, is_counted

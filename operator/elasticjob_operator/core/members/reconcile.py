@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
+from typing import TypeVar
 
 import msgspec
 from elasticjob_api.elasticjob import (
@@ -28,6 +29,7 @@ from elasticjob_operator.core.model.plan import Indices, Quantities, with_plan_r
 from elasticjob_operator.core.model.pod import Pod
 from elasticjob_operator.core.model.pods import RolePods
 
+T = TypeVar("T")
 MAX_CREATES = 500
 """Pods created by one decision.
 
@@ -79,7 +81,8 @@ def reconcile_members(
         for role, pods in grouped.items():
             if role in waiting:
                 continue
-            room = _most_pods(observed.job.spec.replica_specs[role]) + surplus[role]
+            most = observed.job.spec.replica_specs[role].max_replicas
+            room = (MAX_REPLICAS if most is None else most) + surplus[role]
             _create_pods(
                 result,
                 observed,
@@ -101,30 +104,22 @@ def pods_by_role(observed: Observed) -> dict[str, RolePods]:
 
 def keep_only_members(replica: ReplicaStatus, indices: IndexSet) -> ReplicaStatus:
     """Return the role's status with these members, and with entries for no other member."""
-    by_index = (
-        replica.restarts_by_index,
-        replica.uncounted_by_index,
-        replica.back_off,
-        replica.resources_by_index,
-        replica.incarnation_by_index,
-    )
-    keep = {key for entries in by_index for key in entries if int(key) in indices}
     return replace(
         replica,
         desired=len(indices),
         indices=format_indices(indices),
         succeeded_indices=format_indices(parse_indices(replica.succeeded_indices) & indices),
         started_indices=format_indices(parse_indices(replica.started_indices) & indices),
-        restarts_by_index={key: n for key, n in replica.restarts_by_index.items() if key in keep},
-        uncounted_by_index={key: n for key, n in replica.uncounted_by_index.items() if key in keep},
-        back_off={key: wait for key, wait in replica.back_off.items() if key in keep},
-        resources_by_index={
-            key: wanted for key, wanted in replica.resources_by_index.items() if key in keep
-        },
-        incarnation_by_index={
-            key: n for key, n in replica.incarnation_by_index.items() if key in keep
-        },
+        restarts_by_index=_entries_of(indices, replica.restarts_by_index),
+        uncounted_by_index=_entries_of(indices, replica.uncounted_by_index),
+        back_off=_entries_of(indices, replica.back_off),
+        resources_by_index=_entries_of(indices, replica.resources_by_index),
+        incarnation_by_index=_entries_of(indices, replica.incarnation_by_index),
     )
+
+
+def _entries_of(indices: IndexSet, entries: Mapping[str, T]) -> dict[str, T]:
+    return {key: value for key, value in entries.items() if int(key) in indices}
 
 
 def _delete_pods(
@@ -244,11 +239,6 @@ def _incarnations(replica: ReplicaStatus, pods: RolePods, members: IndexSet) -> 
         if pod.incarnation > known.get(str(pod.index), 0) and pod.index in members:
             known[str(pod.index)] = pod.incarnation
     return known
-
-
-def _most_pods(spec: ReplicaSpec) -> int:
-    """Return how many members of a role may have a pod by the spec."""
-    return MAX_REPLICAS if spec.max_replicas is None else spec.max_replicas
 
 
 def _finished_members(spec: ReplicaSpec, replica: ReplicaStatus) -> IndexSet:

@@ -21,7 +21,7 @@ class JobFailure:
     """Why a job has failed.
 
     Attributes:
-        message: for people.
+        message: the reason, as users read it.
         kind: whether the failure would come again after a retry. Permanent: by a rule or the
             program. Deadline: the time of the job is over.
     """

@@ -10,6 +10,8 @@ from elasticjob_api import names
 from elasticjob_api.meta import ObjectMeta
 from elasticjob_api.pod_identity import MemberKey
 
+ScalingKind = Literal["ScalePlan", "ScaleIn", "ScaleOut"]
+
 
 @dataclass(frozen=True)
 class PatchJobStatus:
@@ -22,7 +24,7 @@ class PatchJobStatus:
 class PatchStatus:
     """Merge-patch the status of a plan or request, with its resourceVersion as a precondition."""
 
-    kind: Literal["ScalePlan", "ScaleIn", "ScaleOut"]
+    kind: ScalingKind
     name: str
     uid: str
     resource_version: str
@@ -33,7 +35,7 @@ class PatchStatus:
 class Adopt:
     """Make the job an owner of a user's plan or request, so that it is deleted with the job."""
 
-    kind: Literal["ScalePlan", "ScaleIn", "ScaleOut"]
+    kind: ScalingKind
     name: str
     uid: str
     resource_version: str
@@ -48,18 +50,10 @@ class CreatePlan:
 
 
 @dataclass(frozen=True)
-class DeletePlan:
-    """Delete a ScalePlan beyond the history limit, or one whose ScaleIn or ScaleOut was deleted."""
+class DeleteScaling:
+    """Delete a plan beyond the history limit or without its request, or an expired request."""
 
-    name: str
-    uid: str
-
-
-@dataclass(frozen=True)
-class DeleteRequest:
-    """Delete a ScaleIn or ScaleOut whose `ttlSecondsAfterFinished` has passed."""
-
-    kind: Literal["ScaleIn", "ScaleOut"]
+    kind: ScalingKind
     name: str
     uid: str
 
@@ -115,7 +109,7 @@ class CreatePod:
 class DeletePod:
     """Delete the pod with this UID, not another of the same name.
 
-    `grace_seconds` None: the pod's own.
+    If `grace_seconds` is None, the pod has its own grace period.
     """
 
     name: str
@@ -128,7 +122,7 @@ class ConfirmGone:
     """Read the pods with these names, which no watch reports; keep those of this job that exist.
 
     Attributes:
-        names: of pods.
+        names: the names of the pods.
         at: when this was decided, in seconds since the epoch.
     """
 
@@ -194,8 +188,7 @@ Action = (
     | PatchStatus
     | Adopt
     | CreatePlan
-    | DeletePlan
-    | DeleteRequest
+    | DeleteScaling
     | DeleteJob
     | WriteBackReplicas
     | EnsureInfrastructure

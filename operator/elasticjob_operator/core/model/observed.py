@@ -72,13 +72,13 @@ class Observed:
             (core/model/nodes.py).
         node_labels: the labels of nodes, by their names; empty for an operator that may not watch
             nodes.
-        node_conditions: the conditions of nodes, by their names; likewise.
+        node_conditions: the conditions of nodes, by their names; empty in the same case.
         infrastructure_ensured: whether this process has found or made Secret, Services and so on as
             the spec says.
-        account_created: when the master's service account was made; empty: not known.
+        account_created: when the master's service account was made; empty if that is not known.
         secret_made_anew: when the job's Secret was made with other contents than it had before;
-            empty: never.
-        refused_resizes: by pod UID the last resize in place that the API server refused, and why.
+            empty if it never was.
+        refused_resizes: the last resize in place that the API server refused, and why, by pod UID.
         default_limits: the limits that the namespace's LimitRanges give to containers that name
             none.
         tampered: by UID of a pod whose labels or owner were edited, what was; `pods` has it as its

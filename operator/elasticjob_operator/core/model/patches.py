@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, Literal
+from typing import Any
 
 import msgspec
 from elasticjob_api.elasticjob import ElasticJob, ElasticJobStatus
@@ -12,7 +12,14 @@ from elasticjob_api.meta import Json
 from elasticjob_api.scale_requests import ScaleIn, ScaleOut, ScaleRequestStatus
 from elasticjob_api.scaleplan import ScalePlan, ScalePlanStatus
 
-from elasticjob_operator.core.model.actions import Action, Adopt, PatchJobStatus, PatchStatus
+from elasticjob_operator.core.model.actions import (
+    Action,
+    Adopt,
+    DeleteScaling,
+    PatchJobStatus,
+    PatchStatus,
+    ScalingKind,
+)
 from elasticjob_operator.core.model.observed import owner_reference
 
 
@@ -70,39 +77,37 @@ def with_earlier(
     return (*earlier, *actions)
 
 
-def plan_status(plan: ScalePlan, status: ScalePlanStatus) -> list[PatchStatus]:
-    """Return the patch that gives the plan this status; empty if it has it already."""
-    return _patch("ScalePlan", plan, status)
+def scaling_status(
+    item: ScalePlan | ScaleIn | ScaleOut, status: ScalePlanStatus | ScaleRequestStatus
+) -> list[PatchStatus]:
+    """Return the patch that gives a plan or request this status; empty if it has it already."""
+    patch = difference(msgspec.to_builtins(item.status), _within_bounds(status))
+    metadata = item.metadata
+    if not patch:
+        return []
+    return [
+        PatchStatus(kind_of(item), metadata.name, metadata.uid, metadata.resource_version, patch)
+    ]
 
 
-def request_status(request: ScaleIn | ScaleOut, status: ScaleRequestStatus) -> list[PatchStatus]:
-    """Return the patch that gives the ScaleIn or ScaleOut this status.
+def deletion(item: ScalePlan | ScaleIn | ScaleOut) -> DeleteScaling:
+    """Return the deletion of a plan or request."""
+    return DeleteScaling(kind_of(item), item.metadata.name, item.metadata.uid)
 
-    Empty if it has it already.
-    """
-    return _patch("ScaleIn" if isinstance(request, ScaleIn) else "ScaleOut", request, status)
+
+def kind_of(item: ScalePlan | ScaleIn | ScaleOut) -> ScalingKind:
+    """Return the kind of a plan or request."""
+    kind: ScalingKind = type(item).__name__  # type: ignore[assignment]
+    return kind
 
 
 def adoption(job: ElasticJob, item: ScalePlan | ScaleIn | ScaleOut) -> list[Adopt]:
     """Return the action that makes the job an owner; empty if the object has an owner."""
     if item.metadata.owner_references:
         return []
-    kind: Literal["ScalePlan", "ScaleIn", "ScaleOut"] = type(item).__name__  # type: ignore[assignment]
     metadata = item.metadata
     owner = owner_reference(job, controller=False)
-    return [Adopt(kind, metadata.name, metadata.uid, metadata.resource_version, (owner,))]
-
-
-def _patch(
-    kind: Literal["ScalePlan", "ScaleIn", "ScaleOut"],
-    item: ScalePlan | ScaleIn | ScaleOut,
-    status: ScalePlanStatus | ScaleRequestStatus,
-) -> list[PatchStatus]:
-    patch = difference(msgspec.to_builtins(item.status), _within_bounds(status))
-    metadata = item.metadata
-    if not patch:
-        return []
-    return [PatchStatus(kind, metadata.name, metadata.uid, metadata.resource_version, patch)]
+    return [Adopt(kind_of(item), metadata.name, metadata.uid, metadata.resource_version, (owner,))]
 
 
 def _within_bounds(status: ElasticJobStatus | ScalePlanStatus | ScaleRequestStatus) -> Json:

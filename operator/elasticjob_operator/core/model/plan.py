@@ -50,7 +50,7 @@ def current_indices(status: ElasticJobStatus) -> Indices:
 
 
 def staying_indices(status: ElasticJobStatus) -> Indices:
-    """Return the same without members of removed roles, which are not replaced."""
+    """Return the member indices per role without those of removed roles, which are not replaced."""
     return {
         role: IndexSet() if status.replica_statuses[role].removed else indices
         for role, indices in current_indices(status).items()

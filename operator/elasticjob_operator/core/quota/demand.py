@@ -14,7 +14,8 @@ from elasticjob_api.meta import Json
 from elasticjob_api.quantity import parse_quantity
 
 from elasticjob_operator.core.manifests.gang import template_requests
-from elasticjob_operator.core.manifests.pods import master_pod, member_pod
+from elasticjob_operator.core.manifests.master_pod import master_pod
+from elasticjob_operator.core.manifests.pods import member_pod
 from elasticjob_operator.core.manifests.validation import validation_error
 from elasticjob_operator.core.members.effective_spec import present_roles, with_present_roles
 from elasticjob_operator.core.members.terminations import permanently_failed

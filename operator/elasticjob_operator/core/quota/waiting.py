@@ -36,7 +36,7 @@ def why_no_pods(observed: Observed, now: float) -> str:
 
 
 def seconds_until_replaced(observed: Observed, now: float) -> float | None:
-    """Return how long the pods may run although no Workload is admitted; None: no such limit.
+    """Return how long the pods may run although no Workload is admitted; None without a limit.
 
     Kueue ends the replaced Workload a moment before it admits the replacement.
     """

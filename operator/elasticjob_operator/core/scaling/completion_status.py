@@ -166,7 +166,7 @@ def success_message(plan: ScalePlan, members: PlanMembership, now: float) -> str
 
 
 def description(before: Indices, targets: Indices, resources: Iterable[str], replaced: int) -> str:
-    """Return such as `worker 2 to 4, ps resources, 1 members replaced`."""
+    """Return the change in one line, such as `worker 2 to 4, 1 members replaced`."""
     sizes = [
         f"{role} {len(before[role])} to {len(indices)}"
         for role, indices in targets.items()

@@ -12,7 +12,7 @@ undoes the replacements, and no later plan names the same pods.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from elasticjob_api.elasticjob import ElasticJob, NodeConditionMatch
@@ -70,8 +70,10 @@ def plans_for_disruptions(observed: Observed) -> list[CreatePlan]:
     must_leave = sorted(
         name for name, (pod, _) in affected.items() if is_running_member(pod, members)
     )
-    known = _names_in(observed.plans)
+    known: set[str | None] = set()
     for plan in observed.plans:
+        if plan.spec.source == "Disruption":
+            known.update(entry.name for entry in plan.spec.remove_pods)
         if plan.status.completion_time is None:
             known.update(plan.status.draining_pods, plan.status.removed_pods)
     leaving = [affected[name] for name in must_leave if name not in known][:MAX_PODS_PER_PLAN]
@@ -94,7 +96,7 @@ def plan_for_pods(
     """Return the creation of a Disruption plan; its name derives from its pods, so it is unique.
 
     Args:
-        job: whose plan it is.
+        job: the job that gets the plan.
         kind: a part of the name.
         affected: the pods, each with the reason.
         change: the fields of the plan's spec that remove or replace them.
@@ -175,15 +177,6 @@ def _tolerates(job: ElasticJob, role: str, key: str) -> bool:
     tolerations = (job.spec.replica_specs[role].template.get("spec") or {}).get("tolerations") or ()
     read = convert(tolerations, list[_Toleration])
     return any(each.key == key or (not each.key and each.operator == "Exists") for each in read)
-
-
-def _names_in(plans: Iterable[ScalePlan]) -> set[str]:
-    return {
-        entry.name or ""
-        for plan in plans
-        if plan.spec.source == "Disruption"
-        for entry in plan.spec.remove_pods
-    }
 
 
 def _replacement(job: ElasticJob, pod: Pod) -> PodToCreate:

@@ -249,7 +249,7 @@ class _Execution:
             )
             for pod in resizes.to_request
         ]
-        return self._act([*patches.plan_status(self.plan, status), *requests])
+        return self._act([*patches.scaling_status(self.plan, status), *requests])
 
     def _migrate(self) -> ScalingResult:
         """Advance every migration by one phase if it can."""
@@ -342,7 +342,7 @@ class _Execution:
         self, status: ScalePlanStatus, *, requeue_after: float | None = None
     ) -> ScalingResult:
         """Return the result with a write of the plan's status."""
-        return self._act(patches.plan_status(self.plan, status), requeue_after=requeue_after)
+        return self._act(patches.scaling_status(self.plan, status), requeue_after=requeue_after)
 
     def _act(
         self, actions: Sequence[Action], *, requeue_after: float | None = None

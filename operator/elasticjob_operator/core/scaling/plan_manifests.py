@@ -98,7 +98,7 @@ def plan_for_sizes(job: ElasticJob, edits: Mapping[str, int], name: str, reason:
 
 
 def spec_for_sizes(job: ElasticJob, sizes: Mapping[str, int], reason: str) -> ScalePlanSpec:
-    """Return the spec of such a plan."""
+    """Return the spec of a plan that gives each role this size."""
     return ScalePlanSpec(
         job_name=job.metadata.name,
         source="Spec",

@@ -66,7 +66,7 @@ def begin(
     why = f"; {plan.spec.reason}" if plan.spec.reason else ""
     note = f"{plan.metadata.name} ({plan.spec.source}): {change}{why}"
     event = EmitEvent("ScalingStarted", note, action="Scale", plan=plan.metadata)
-    return status, patches.plan_status(plan, status), event
+    return status, patches.scaling_status(plan, status), event
 
 
 def begin_to_drain(
@@ -118,7 +118,7 @@ def end(
         note += f": {message}"
     bad = phase in ("Failed", "PartiallySucceeded")
     event = EmitEvent(f"Scaling{phase}", note, action="Scale", warning=bad, plan=plan.metadata)
-    return [*patches.plan_status(plan, status), event]
+    return [*patches.scaling_status(plan, status), event]
 
 
 def formatted(members: Indices) -> dict[str, str]:

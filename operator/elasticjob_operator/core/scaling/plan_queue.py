@@ -15,7 +15,7 @@ from collections.abc import Callable, Sequence
 from elasticjob_api.elasticjob import ElasticJobStatus
 from elasticjob_api.indices import IndexSet, parse_indices
 from elasticjob_api.scale_requests import ScaleIn, ScaleOut
-from elasticjob_api.scaleplan import FINISHED, PlanPhase, ScalePlan
+from elasticjob_api.scaleplan import ScalePlan
 from msgspec.structs import replace
 
 from elasticjob_operator.core.members import terminations
@@ -36,14 +36,20 @@ from elasticjob_operator.core.scaling import (
     plan_phases,
     request_status,
 )
+from elasticjob_operator.core.scaling.ended_plans import delete_old_plans
 from elasticjob_operator.core.scaling.execution import ScalingResult
 from elasticjob_operator.core.scaling.plan_membership import without_plan
 from elasticjob_operator.core.scaling.resolve import resolve
+from elasticjob_operator.core.scaling.waiting_queue import (
+    QueueItem,
+    is_requested,
+    mark_pending,
+    position,
+    refuse_newest,
+    supersede_auto_plans,
+    waiting_items,
+)
 
-MAX_WAITING = 500
-"""Entries of one job's queue, which the operator reads for each decision about the job."""
-QueueItem = ScalePlan | ScaleIn | ScaleOut
-"""An entry of the queue: a plan that has not begun, or a ScaleIn or ScaleOut without a plan."""
 WhyPlanWaits = Callable[[ResolvedPlan], str]
 """Returns why the first plan of the queue must wait; empty if it may begin."""
 
@@ -61,7 +67,7 @@ def advance_scaling(
     """
     active = _active_plan(observed)
     orphans = request_status.delete_orphaned_plans(observed)
-    waiting, refusals = _refuse_newest(observed, _waiting(observed), now)
+    waiting, refusals = refuse_newest(observed, waiting_items(observed), now)
     if active is not None and all(action.uid != active.metadata.uid for action in orphans):
         result = _advance_active(observed, status, active, waiting, now)
     elif orphans:
@@ -80,43 +86,11 @@ def advance_scaling(
         *disruption.plans_for_disruptions(observed),
         *replacements,
         *expired,
-        *_delete_old_plans(observed),
+        *delete_old_plans(observed),
     )
     requeue_after = shortest_wait(result.requeue_after, expiry_due, condition_due)
     result = dataclasses.replace(result, actions=actions, requeue_after=requeue_after)
     return _without_removed_roles(result)
-
-
-def end_plans_and_requests(observed: Observed, reason: str, now: float) -> list[Action]:
-    """End all plans and requests that wait or run, because the job cannot be scaled any more.
-
-    `reason` says why. The job first becomes the owner of those that have none, so that they do not
-    outlive it.
-    """
-    adoptions = [
-        adoption
-        for item in (*observed.plans, *request_status.all_requests(observed))
-        if item.metadata.deletion_timestamp is None
-        for adoption in patches.adoption(observed.job, item)
-    ]
-    if adoptions:
-        # These change resourceVersions, which the writes below have as a precondition.
-        return list(adoptions)
-    actions: list[Action] = []
-    for item in observed.plans:
-        if item.metadata.deletion_timestamp is None and item.status.phase not in FINISHED:
-            phase: PlanPhase = "Cancelled" if item.status.start_time else "Failed"
-            actions += plan_phases.end(item, phase, reason, now, pods=observed.pods)
-    for request in request_status.unfinished_requests(observed):
-        if request_status.plan_of(observed, request) is None:
-            actions += request_status.finish(request, "ScaleFailed", reason, now)
-    expired, _ = request_status.delete_expired(request_status.all_requests(observed), now)
-    return [
-        *actions,
-        *request_status.copy_plan_status(observed, now),
-        *expired,
-        *_delete_old_plans(observed),
-    ]
 
 
 def members_at_rest(status: ElasticJobStatus) -> ScalingResult:
@@ -146,7 +120,7 @@ def _active_plan(observed: Observed) -> ScalePlan | None:
     begun = [item for item in observed.plans if item.status.phase in ACTIVE_PHASES]
     return min(
         begun,
-        key=lambda item: (item.metadata.name != current, _position(observed, item)),
+        key=lambda item: (item.metadata.name != current, position(observed, item)),
         default=None,
     )
 
@@ -164,7 +138,7 @@ def _advance_active(
         result,
         [
             *result.actions,
-            *_mark_pending(waiting, f"waits for ScalePlan {name}", active),
+            *mark_pending(waiting, f"waits for ScalePlan {name}", active),
             *_plan_for_edit(observed, waiting, _edits_meanwhile(observed, active)),
         ],
     )
@@ -189,7 +163,7 @@ def _start_next(
     edits = plan_manifests.edited_replicas(observed.job, status)
     if create := _plan_for_edit(observed, waiting, edits):
         return _with_actions(result, create)
-    superseded, waiting = _supersede_auto_plans(waiting, now)
+    superseded, waiting = supersede_auto_plans(waiting, now)
     if not waiting:
         return _with_actions(_without_current_plan(result), superseded)
     if terminations.are_to_be_counted(observed):
@@ -246,7 +220,7 @@ def _begin_plan(
     if why := why_waits(resolved):
         return _keep_waiting(observed, result, head, later, why, now)
     roles = observed.job.spec.replica_specs
-    edited = [role for role, spec in roles.items() if _is_requested(later, role, spec.size)]
+    edited = [role for role, spec in roles.items() if is_requested(later, role, spec.size)]
     if plan_manifests.is_return_plan(observed.job, head.metadata.name):
         edited += [
             role for role, indices in resolved.targets.items() if len(indices) != roles[role].size
@@ -282,8 +256,8 @@ def _keep_waiting(
             end = plan_phases.end(head, "Superseded", message, now)
             return _with_actions(dataclasses.replace(result, planned=None), end)
     actions = [
-        *patches.plan_status(head, replace(head.status, phase="Pending", message=why)),
-        *_mark_pending(later, f"waits for ScalePlan {head.metadata.name}", head),
+        *patches.scaling_status(head, replace(head.status, phase="Pending", message=why)),
+        *mark_pending(later, f"waits for ScalePlan {head.metadata.name}", head),
     ]
     leaving = [
         item for item in later if isinstance(item, ScalePlan) and item.spec.source == "Disruption"
@@ -301,7 +275,7 @@ def _plan_for_edit(
 
     Empty if a plan for them waits already, or if this spec has had its plan.
     """
-    new = {role: size for role, size in edits.items() if not _is_requested(waiting, role, size)}
+    new = {role: size for role, size in edits.items() if not is_requested(waiting, role, size)}
     if not new:
         return []
     existing = {item.metadata.name: item for item in observed.plans}
@@ -332,115 +306,6 @@ def _edits_meanwhile(observed: Observed, active: ScalePlan) -> dict[str, int]:
     }
     unknown = plan_manifests.edited_replicas(observed.job, observed.job.status)
     return edits | {role: size for role, size in unknown.items() if role not in sizes}
-
-
-def _is_requested(waiting: Sequence[QueueItem], role: str, size: int) -> bool:
-    """Return whether a plan of source Spec with this size of the role is waiting."""
-    for item in waiting:
-        if isinstance(item, ScalePlan) and item.spec.source == "Spec":
-            planned = item.spec.replica_resource_specs.get(role)
-            if planned is not None and planned.replicas == size:
-                return True
-    return False
-
-
-def _waiting(observed: Observed) -> list[QueueItem]:
-    """Return the entries of the queue, in its order."""
-    waiting: list[QueueItem] = [
-        item for item in observed.plans if item.status.phase in (None, "Pending")
-    ]
-    waiting += [
-        request
-        for request in request_status.unfinished_requests(observed)
-        if request.status.plan is None and request_status.plan_of(observed, request) is None
-    ]
-    waiting = [item for item in waiting if item.metadata.deletion_timestamp is None]
-    return sorted(waiting, key=lambda item: _position(observed, item))
-
-
-def _refuse_newest(
-    observed: Observed, waiting: Sequence[QueueItem], now: float
-) -> tuple[Sequence[QueueItem], list[Action]]:
-    """End the newest entries beyond the bound of the queue.
-
-    Return the queue without them, and the actions.
-    """
-    job = observed.job
-    message = (
-        f"spec.jobName: {MAX_WAITING} plans and requests of ElasticJob {job.metadata.name!r} wait "
-        "already, and no more can wait; create it again when some of them have ended"
-    )
-    actions: list[Action] = []
-    for item in waiting[MAX_WAITING:]:
-        if isinstance(item, ScalePlan):
-            actions += plan_phases.end(item, "Failed", message, now)
-        else:
-            actions += request_status.finish(item, "ScaleFailed", message, now)
-    return waiting[:MAX_WAITING], actions
-
-
-def _position(observed: Observed, item: QueueItem) -> tuple[bool, str, str]:
-    """Return the sort key: the plan of a ScaleIn or ScaleOut is first, then the time of creation.
-
-    A request of the same second may have a lower UID, and must not remove the members that the plan
-    names.
-    """
-    is_of_request = isinstance(item, ScalePlan) and observed.request_of(item) is not None
-    return not is_of_request, item.metadata.creation_timestamp, item.metadata.uid
-
-
-def _supersede_auto_plans(
-    waiting: Sequence[QueueItem], now: float
-) -> tuple[list[Action], Sequence[QueueItem]]:
-    """End all waiting Auto plans but the newest, which has the newest measurements.
-
-    Return the queue without them.
-    """
-    auto = [item for item in waiting if isinstance(item, ScalePlan) and item.spec.source == "Auto"]
-    actions: list[Action] = []
-    for old in auto[:-1]:
-        actions += plan_phases.end(old, "Superseded", f"by ScalePlan {auto[-1].metadata.name}", now)
-    superseded = {old.metadata.uid for old in auto[:-1]}
-    return actions, [item for item in waiting if item.metadata.uid not in superseded]
-
-
-def _mark_pending(waiting: Sequence[QueueItem], message: str, active: ScalePlan) -> list[Action]:
-    """Give each new entry of the queue the phase Pending and a message."""
-    actions: list[Action] = []
-    owners = {owner.uid for owner in active.metadata.owner_references}
-    for item in waiting:
-        if item.status.phase is not None or item.metadata.uid in owners:
-            continue
-        if isinstance(item, ScalePlan):
-            plan_status = replace(item.status, phase="Pending", message=message)
-            actions += patches.plan_status(item, plan_status)
-        else:
-            changed_status = replace(item.status, phase="Pending", message=message)
-            actions += patches.request_status(item, changed_status)
-    return actions
-
-
-def _delete_old_plans(observed: Observed) -> list[Action]:
-    """Delete finished plans beyond the history limit.
-
-    Kept are the plans of unfinished requests, the plans of the latest edit of the spec, disruption
-    plans whose pods exist, and the current plan of the job's status, which would otherwise look as
-    if a user had deleted it.
-    """
-    unfinished = {request.metadata.uid for request in request_status.unfinished_requests(observed)}
-    job = observed.job
-    of_spec = {plan_manifests.role_plan_name(job, role) for role in job.spec.replica_specs}
-    of_spec.add(plan_manifests.spec_plan_name(job))
-    kept = {*of_spec, job.status.current_plan, *disruption.plans_to_keep(observed)}
-    finished = [
-        item
-        for item in observed.plans
-        if item.status.phase in FINISHED
-        and item.metadata.deletion_timestamp is None
-        and item.metadata.name not in kept
-        and not any(owner.uid in unfinished for owner in item.metadata.owner_references)
-    ]
-    return [*request_status.delete_oldest(finished, keep=job.spec.run_policy.plan_history_limit)]
 
 
 def _without_current_plan(result: ScalingResult) -> ScalingResult:

@@ -12,7 +12,7 @@ from elasticjob_api.indices import parse_indices
 from elasticjob_api.pod_identity import MemberKey
 from elasticjob_api.scaleplan import MAX_WAITING_FOR_CHARACTERS, ScalePlan, ScalePlanStatus
 
-from elasticjob_operator.core.members.failure_policy import describe, why_pending
+from elasticjob_operator.core.members.pod_reports import describe, why_pending
 from elasticjob_operator.core.model.observed import Observed
 from elasticjob_operator.core.model.plan import Indices
 from elasticjob_operator.core.model.pod import Pod
@@ -37,10 +37,7 @@ def not_ready(observed: Observed, members: Indices) -> list[MemberKey]:
 def not_reached_message(
     not_reached: Sequence[str], total: int, what: str, reasons: Iterable[str] = ()
 ) -> str:
-    """Return such as `2 of 4 members are not ready.
-
-    Worker 1, worker 2 (Unschedulable: no node)`.
-    """
+    """Return a list with reasons: `1 of 4 new members are not ready: worker 3 (Unschedulable)`."""
     if not not_reached:
         return ""
     named = ", ".join(not_reached[:_MAX_MEMBERS_NAMED])

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import Literal
 
 from elasticjob_api import names
 from elasticjob_api.elasticjob import RunPolicy
@@ -15,8 +14,7 @@ from msgspec.structs import replace
 from elasticjob_operator.core.model import patches
 from elasticjob_operator.core.model.actions import (
     Action,
-    DeletePlan,
-    DeleteRequest,
+    DeleteScaling,
     PatchStatus,
     shortest_wait,
 )
@@ -75,7 +73,7 @@ def copy_plan_status(observed: Observed, now: float) -> list[Action]:
             actions += finish(request, phase, plan.status.message, now, status=status)
         elif request.status.phase != "Scaling":
             status = replace(request.status, phase="Scaling", message="", plan=plan.metadata.name)
-            actions += patches.request_status(request, status)
+            actions += patches.scaling_status(request, status)
     return actions
 
 
@@ -91,17 +89,17 @@ def finish(
     status = replace(
         status or request.status, phase=phase, message=message, completion_time=format_time(now)
     )
-    return patches.request_status(request, status)
+    return patches.scaling_status(request, status)
 
 
 def delete_expired(
     requests: Iterable[ScaleRequest], now: float
-) -> tuple[list[DeleteRequest], float | None]:
+) -> tuple[list[DeleteScaling], float | None]:
     """Return the deletions of expired requests, and the seconds until the next one is due.
 
     Those that ended first are also deleted if there are more than `MAX_ENDED`.
     """
-    actions: list[DeleteRequest] = []
+    actions: list[DeleteScaling] = []
     due: float | None = None
     ended = [
         (parse_time(request.status.completion_time), request)
@@ -115,34 +113,28 @@ def delete_expired(
     for position, (completed, request) in enumerate(ended):
         left = completed + request.spec.ttl_seconds_after_finished - now
         if left <= 0 or position < surplus:
-            kind: Literal["ScaleIn", "ScaleOut"] = (
-                "ScaleIn" if isinstance(request, ScaleIn) else "ScaleOut"
-            )
-            actions.append(DeleteRequest(kind, request.metadata.name, request.metadata.uid))
+            actions.append(patches.deletion(request))
         else:
             due = shortest_wait(due, left)
     return actions, due
 
 
-def delete_oldest(finished: Iterable[ScalePlan], *, keep: int) -> list[DeletePlan]:
+def delete_oldest(finished: Iterable[ScalePlan], *, keep: int) -> list[DeleteScaling]:
     """Return the deletions of finished plans beyond the number to keep."""
     by_end = sorted(
         finished, key=lambda item: (item.status.completion_time or "", item.metadata.uid)
     )
-    return [
-        DeletePlan(item.metadata.name, item.metadata.uid)
-        for item in by_end[: max(len(by_end) - keep, 0)]
-    ]
+    return [patches.deletion(item) for item in by_end[: max(len(by_end) - keep, 0)]]
 
 
-def delete_orphaned_plans(observed: Observed) -> list[DeletePlan]:
+def delete_orphaned_plans(observed: Observed) -> list[DeleteScaling]:
     """Return the deletions of unfinished plans whose request was deleted, which cancels them.
 
     The garbage collector would delete them later.
     """
     present = {request.metadata.uid for request in all_requests(observed)}
     return [
-        DeletePlan(item.metadata.name, item.metadata.uid)
+        patches.deletion(item)
         for item in observed.plans
         if item.status.phase not in FINISHED
         and any(uid not in present for _, _, uid in controllers_of(item))
@@ -156,7 +148,7 @@ def no_job(name: str, namespace: str) -> str:
 
 def end_without_job(
     name: str, namespace: str, requests: Sequence[ScalePlan | ScaleIn | ScaleOut], now: float
-) -> tuple[list[PatchStatus | DeletePlan | DeleteRequest], float | None]:
+) -> tuple[list[PatchStatus | DeleteScaling], float | None]:
     """Return the actions that end these plans and requests, and delete ended ones, as for a job.
 
     A job's default number of plans is kept. Plans of an earlier job of this name do not count: the
@@ -179,7 +171,7 @@ def end_without_job(
             status = replace(
                 item.status, phase="Failed", message=message, completion_time=format_time(now)
             )
-            refusals += patches.plan_status(item, status)
+            refusals += patches.scaling_status(item, status)
         elif names.LABEL_JOB_UID not in item.metadata.labels and not item.metadata.owner_references:
             ended.append(item)
     expired, due = delete_expired(scale_requests, now)

@@ -10,7 +10,7 @@ import pytest
 from elasticjob._standby import environment
 from elasticjob_agent.standby import import_list
 from elasticjob_agent.standby.import_list import Memory, Report
-from elasticjob_agent.standby.python_command import of_console_script, position
+from elasticjob_agent.standby.pool import of_console_script, position
 
 
 @pytest.mark.parametrize(

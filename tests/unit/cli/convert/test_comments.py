@@ -50,7 +50,7 @@ spec:
 
 def lines_of(text: str) -> list[str]:
     """Return the lines of the result of one document."""
-    [found] = comments(text)
+    [found] = comments(text, read_all(text))
     [document] = read(text)
     return render(with_comments(convert(document, 1), document, found)).splitlines()
 
@@ -103,11 +103,12 @@ PIECES = st.sampled_from(
 def test_any_text_that_can_be_read_has_comments_for_each_document(text: str) -> None:
     with suppress(Unreadable):
         documents = read_all(text)
-        found = comments(text)
+        found = comments(text, documents)
         assert len(found) == len(documents)
         for document, own in zip(documents, found, strict=True):
-            result = Converted("x", {"a": document}, comments=placed(own, document, document, ()))
-            assert read(render(result)) == [{"a": document}]
+            value = document.value
+            result = Converted("x", {"a": value}, comments=placed(own, value, value, ()))
+            assert read(render(result)) == [{"a": value}]
 
 
 @given(st.text(max_size=60), st.lists(st.sampled_from(["a", 0, "b"]), max_size=2))

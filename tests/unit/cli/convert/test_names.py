@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from elasticjob_cli.convert.naming import job_name, job_prefix, role_name
+from elasticjob_cli.convert.common_fields import job_name, job_prefix, role_name
 from hypothesis import given
 from hypothesis import strategies as st
 

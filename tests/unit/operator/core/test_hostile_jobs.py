@@ -10,12 +10,12 @@ from elasticjob_api.scaleplan import ScalePlan
 from elasticjob_operator.core.decide import decide
 from elasticjob_operator.core.manifests.validation import MAX_SPEC_BYTES, validation_error
 from elasticjob_operator.core.members.reconcile import MAX_CREATED_BYTES, MAX_CREATES
-from elasticjob_operator.core.model.actions import CreatePod, DeleteRequest, PatchStatus
+from elasticjob_operator.core.model.actions import CreatePod, DeleteScaling, PatchStatus
 from elasticjob_operator.core.model.observed import Observed
 from elasticjob_operator.core.model.pods import Pods
-from elasticjob_operator.core.scaling.plan_queue import MAX_WAITING
 from elasticjob_operator.core.scaling.request_status import MAX_ENDED
 from elasticjob_operator.core.scaling.resolve import resolve
+from elasticjob_operator.core.scaling.waiting_queue import MAX_WAITING
 
 from tests.support.hostile_jobs import (
     DEFAULTS,
@@ -72,7 +72,7 @@ def test_the_requests_that_ended_first_are_deleted_when_a_job_has_too_many() -> 
     deleted = [
         action.name
         for action in decide(observed, NOW, DEFAULTS).actions
-        if isinstance(action, DeleteRequest)
+        if isinstance(action, DeleteScaling)
     ]
     assert deleted == ["out-00000", "out-00001"]
 

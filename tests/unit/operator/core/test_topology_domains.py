@@ -12,7 +12,7 @@ import msgspec
 from elasticjob_api.elasticjob import MAX_DOMAINS, ElasticJob
 from elasticjob_kube.resources import NODES, PODS
 from elasticjob_master.cluster.job_spec import domains
-from elasticjob_operator.core.job_status import with_counts
+from elasticjob_operator.core.member_counts import with_counts
 from elasticjob_operator.core.model.observed import Observed
 from elasticjob_operator.core.model.pod import Pod
 from elasticjob_operator.core.model.pods import Pods

@@ -11,7 +11,8 @@ import msgspec
 import pytest
 from elasticjob_api import names
 from elasticjob_api.elasticjob import ElasticJob
-from elasticjob_operator.core.manifests.pods import master_pod, member_pod, with_resources
+from elasticjob_operator.core.manifests.master_pod import master_pod
+from elasticjob_operator.core.manifests.pods import member_pod, with_resources
 from elasticjob_operator.core.model.observed import Defaults
 
 

@@ -19,11 +19,10 @@ from elasticjob_operator.core.members.failure_policy import (
     DEFAULT_RULES,
     DefaultRule,
     classify,
-    describe,
     restart_rules_error,
-    why_pending,
 )
 from elasticjob_operator.core.members.more_memory import increased_memory
+from elasticjob_operator.core.members.pod_reports import describe, why_pending
 from elasticjob_operator.core.model.pod import Pod
 from hypothesis import given
 from hypothesis import strategies as st

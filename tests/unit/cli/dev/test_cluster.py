@@ -14,7 +14,7 @@ from elasticjob_localcluster.cluster import Cluster
 from elasticjob_processes.table import read_process
 from typer.testing import CliRunner
 
-CHECKOUT = Path(__file__).parents[3]
+CHECKOUT = Path(__file__).parents[4]
 
 
 def test_the_hints_for_a_new_cluster_name_existing_files(

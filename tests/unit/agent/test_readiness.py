@@ -5,8 +5,13 @@ from __future__ import annotations
 import asyncio
 
 import pytest
-from elasticjob_agent import pairs
-from elasticjob_agent.readiness import Readiness
+from elasticjob_agent.readiness import (
+    BLOCK_BYTES,
+    MAX_CONNECTIONS,
+    MEASURE_SECONDS,
+    Readiness,
+    measure,
+)
 from elasticjob_api import names
 
 from tests.support.wait import SECONDS
@@ -15,22 +20,22 @@ from tests.support.wait import SECONDS
 async def test_agents_of_the_job_measure_one_after_the_other(network: str) -> None:
     readiness = Readiness(f"{network}.7", "token")
     await readiness.announce()
-    links = await asyncio.gather(*(pairs.measure(f"{network}.7", "token") for _ in range(3)))
+    links = await asyncio.gather(*(measure(f"{network}.7", "token") for _ in range(3)))
     readiness.close()
     for link in links:
         assert link is not None
-        assert 0 < link.round_trip_seconds < pairs.MEASURE_SECONDS
-        assert link.bytes_per_second > pairs.BLOCK_BYTES / pairs.MEASURE_SECONDS
+        assert 0 < link.round_trip_seconds < MEASURE_SECONDS
+        assert link.bytes_per_second > BLOCK_BYTES / MEASURE_SECONDS
 
 
 @pytest.mark.parametrize("token", ["another", None])
 async def test_who_does_not_know_the_token_is_disconnected(network: str, token: str | None) -> None:
     readiness = Readiness(f"{network}.7", "token")
     await readiness.announce()
-    assert await pairs.measure(f"{network}.7", token) is None
-    assert await pairs.measure(f"{network}.7", "token") is not None
+    assert await measure(f"{network}.7", token) is None
+    assert await measure(f"{network}.7", "token") is not None
     readiness.close()
-    assert await pairs.measure(f"{network}.7", "token") is None
+    assert await measure(f"{network}.7", "token") is None
 
 
 async def test_silent_connections_are_bounded_and_probes_are_still_accepted(network: str) -> None:
@@ -38,11 +43,11 @@ async def test_silent_connections_are_bounded_and_probes_are_still_accepted(netw
     await readiness.announce()
     streams = [
         await asyncio.open_connection(f"{network}.7", names.AGENT_READY_PORT)
-        for _ in range(pairs.MAX_CONNECTIONS + 1)
+        for _ in range(MAX_CONNECTIONS + 1)
     ]
     async with asyncio.timeout(SECONDS):
         greetings = [await reader.read(100) for reader, _ in streams]
-        assert [bool(each) for each in greetings] == [True] * pairs.MAX_CONNECTIONS + [False]
+        assert [bool(each) for each in greetings] == [True] * MAX_CONNECTIONS + [False]
         assert [await reader.read(100) for reader, _ in streams[:1]] == [b""], "it said nothing"
     for _, writer in streams:
         writer.close()

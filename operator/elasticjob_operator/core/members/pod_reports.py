@@ -1,0 +1,90 @@
+"""Reads from a pod how it has ended, or why it does not start, in words for messages."""
+
+from __future__ import annotations
+
+from elasticjob_operator.core.model.pod import ContainerStatus, Pod, Terminated
+
+MAX_MESSAGE = 1024
+"""Characters of a message that are read, from its end."""
+_MAX_MOUNTS = 5
+_CREATE_IT = "create what does not exist, or delete the job and submit it again"
+
+
+def describe(pod: Pod) -> str:
+    """Return how a pod ended: exit code, reason and termination message."""
+    terminated = failed_terminated(pod)
+    failed = failed_container(pod)
+    container = ""
+    if failed is not None and pod.terminated is None:
+        container = f"container {failed.name}: "
+    parts = [f"{container}exit code {terminated.exit_code}"] if terminated else []
+    parts += [
+        text
+        for text in (terminated.reason if terminated else "", pod.status.reason)
+        if text and text != "Error"
+    ]
+    head = ", ".join(parts) or f"phase {pod.status.phase}"
+    message = last_words(pod)
+    return f"{head}: {message[-MAX_MESSAGE:]}" if message else head
+
+
+def last_words(pod: Pod) -> str:
+    """Return the termination message of the failed container, else the message of the pod."""
+    terminated = failed_terminated(pod)
+    return ((terminated.message if terminated else "") or pod.status.message).strip()
+
+
+def last_line(text: str) -> str:
+    """Return the last line that is not blank."""
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    return lines[-1] if lines else ""
+
+
+def failed_container(pod: Pod) -> ContainerStatus | None:
+    """Return the training container if it has ended, else the first container that has failed."""
+    statuses = pod.status.container_statuses
+    for status in statuses:
+        if status.name == pod.container.name and status.state.terminated is not None:
+            return status
+    for status in (*pod.status.init_container_statuses, *statuses):
+        if status.state.terminated is not None and status.state.terminated.exit_code:
+            return status
+    return None
+
+
+def failed_terminated(pod: Pod) -> Terminated | None:
+    """Return how that container ended; None if none has reported its end."""
+    container = failed_container(pod)
+    return container.state.terminated if container is not None else None
+
+
+def signal_of(terminated: Terminated) -> int:
+    """Return the signal that ended a container, also by an exit code above 128; 0 for none."""
+    return terminated.signal or max(terminated.exit_code - 128, 0)
+
+
+def why_pending(pod: Pod) -> str:
+    """Return why a pod does not start, by a waiting container, the scheduler or its volumes.
+
+    Empty if unknown. The kubelet reports an object that a variable names on the container. It
+    reports an object that a volume names by an event only; until all volumes are mounted, the pod
+    has the condition PodReadyToStartContainers with the status False.
+    """
+    for status in (*pod.status.init_container_statuses, *pod.status.container_statuses):
+        waiting = status.state.waiting
+        if waiting is not None and waiting.reason not in (
+            "",
+            "ContainerCreating",
+            "PodInitializing",
+        ):
+            hint = f"; {_CREATE_IT}" if waiting.reason == "CreateContainerConfigError" else ""
+            return f"{waiting.reason}: {waiting.message}{hint}"
+    absent = {each.type: each for each in pod.status.conditions if each.status == "False"}
+    if scheduled := absent.get("PodScheduled"):
+        return f"{scheduled.reason}: {scheduled.message}"
+    if pod.status.phase == "Pending" and "PodReadyToStartContainers" in absent:
+        mounts = [mount for volume in pod.spec.volumes if (mount := volume.must_exist)]
+        if mounts:
+            more = f" and {len(mounts) - _MAX_MOUNTS} more" if len(mounts) > _MAX_MOUNTS else ""
+            return f"it mounts {', '.join(mounts[:_MAX_MOUNTS])}{more}; {_CREATE_IT}"
+    return ""
