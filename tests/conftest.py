@@ -120,6 +120,13 @@ def no_session_left_open() -> Iterator[None]:
         pytest.fail(f"the test has left HTTP sessions open, made at\n{places}")
 
 
+@pytest.fixture(autouse=True, scope="module")
+def no_garbage_left() -> Iterator[None]:
+    """Collect what a file's tests have left, so that a ResourceWarning fails no other file."""
+    yield
+    gc.collect()
+
+
 @pytest.fixture(scope="session")
 def thorough(request: pytest.FixtureRequest) -> bool:
     """Return whether random tests run in their full number, not just as regression tests."""

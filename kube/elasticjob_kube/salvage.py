@@ -14,7 +14,7 @@ import msgspec
 
 MAX_DEPTH = 200
 """The greatest depth of nested lists and maps. No usual object comes near it; a decoder can read
-about a thousand levels.
+about a thousand levels, or ten thousand since Python 3.12.
 """
 _TOKENS = re.compile(rb'"(?:[^"\\]++|\\.)*+"|[\[\]{}]', re.DOTALL)
 _SURROGATE = re.compile(rb"\\u[dD][89a-fA-F]")

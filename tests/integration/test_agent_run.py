@@ -251,14 +251,17 @@ import os, pathlib, signal, subprocess, sys, time
 def ranks(*scripts):
     env = {**os.environ, "TORCHELASTIC_RUN_ID": "none"}
     return [subprocess.Popen(["sh", "-c", script], env=env) for script in scripts]
+def wait(name):
+    while not pathlib.Path(os.environ["SEEN"], name).exists():  # torchrun looks at intervals only
+        time.sleep(0.05)
 started = ranks("exit 3", "sleep 600")  # torchrun restarts both; the restarted ones count
-time.sleep(2.5)
+print(started[1].pid, flush=True)
+wait("first")
 started[1].kill()
 started = ranks("sh -c 'sleep 600; :' & kill $!; wait; exec sleep 600", "exec sleep 600")
 print(*(each.pid for each in started), flush=True)
 started[1].wait()
-while not pathlib.Path(os.environ["SEEN"]).exists():  # torchrun looks at intervals only
-    time.sleep(0.05)
+wait("second")
 started[0].kill()
 print("ValueError: the loss is not a number", file=sys.stderr)
 print("failed (exitcode: -9) local_rank: 1 (pid: 1) of binary: python", file=sys.stderr)
@@ -286,15 +289,23 @@ async def test_a_failure_below_torchrun_is_reported_with_its_time_code_and_outpu
 ) -> None:
     (tmp_path / "torchrun").write_text(f"#!{sys.executable}\n{TORCHRUN}")
     (tmp_path / "torchrun").chmod(0o755)
-    seen = tmp_path / "seen"
     agent = await run(
-        str(tmp_path / "torchrun"), "train.py", SEEN=str(seen), **{names.ENV_FRAMEWORK: "pytorch"}
+        str(tmp_path / "torchrun"),
+        "train.py",
+        SEEN=str(tmp_path),
+        **{names.ENV_FRAMEWORK: "pytorch"},
     )
     members = [pb.Member(pod_uid="uid-0-0", pod_name="job-worker-0", processes=2)]
     two = pb.Start(
         world=pb.World(round=1, members=members), other_environments=[pb.ProcessEnvironment()]
     )
     await fake_master.order(start=two)
+    earlier = int(await agent.process.stdout.readline())
+    await until(
+        "the agent watches the first ones",
+        lambda: earlier in watched_processes(agent.process.pid),
+    )
+    (tmp_path / "first").touch()
     pids = (await agent.process.stdout.readline()).split()
     await until(
         "the agent watches both",
@@ -306,7 +317,7 @@ async def test_a_failure_below_torchrun_is_reported_with_its_time_code_and_outpu
         "the agent has seen it", lambda: int(pids[1]) not in watched_processes(agent.process.pid)
     )
     await asyncio.sleep(1.5)
-    seen.touch()
+    (tmp_path / "second").touch()
     exited = await fake_master.exited(1)
     assert (exited.exit_code, exited.message) == (137, "ValueError: the loss is not a number")
     assert 1500 <= exited.failed_milliseconds_ago <= 1000 * (time.monotonic() - before)
@@ -389,6 +400,19 @@ COUNTING = """
 """
 
 
+def recorded(folder: Path) -> str:
+    """Return the program COUNTING, which also appends a byte to `folder/steps` in each step."""
+    step = f"open({str(folder / 'steps')!r}, 'a').write('.')"
+    return COUNTING.replace("time.sleep(0.005)", f"time.sleep(0.005); {step}")
+
+
+async def more_steps(folder: Path, number: int) -> None:
+    """Wait until the program of `recorded` has done this many steps more."""
+    steps = folder / "steps"
+    before = steps.stat().st_size
+    await until(f"{number} steps", lambda: steps.stat().st_size >= before + number)
+
+
 async def test_a_member_is_ready_once_accepted_and_stays_ready_without_a_master(
     fake_master: FakeMaster, run: Run
 ) -> None:
@@ -439,7 +463,7 @@ async def test_a_taken_readiness_port_is_logged_and_training_continues(
 async def test_training_continues_without_a_master_and_its_reports_arrive_later(
     fake_master: FakeMaster, run: Run, tmp_path: Path
 ) -> None:
-    agent = await run(*python(tmp_path, COUNTING))
+    agent = await run(*python(tmp_path, recorded(tmp_path)))
     await fake_master.begin(1)
     await fake_master.received.wait(lambda received: received.of_kind("step"))
     # No report is in flight when the connection breaks: the agent sends none after this.
@@ -448,7 +472,7 @@ async def test_training_continues_without_a_master_and_its_reports_arrive_later(
     await fake_master.stop()
     before = len(fake_master.received.messages)
     samples_before = sum(report.samples for report in fake_master.received.of_kind("step"))
-    await asyncio.sleep(0.5)
+    await more_steps(tmp_path, 50)
     await fake_master.start()
     hello = (await fake_master.received.wait(lambda received: received.of_kind("hello")[1:]))[0]
     assert (hello.running_round, hello.draining) == (1, False)
@@ -659,15 +683,16 @@ async def test_the_process_learns_the_members_of_its_world(
 async def test_a_changed_report_interval_is_kept(
     fake_master: FakeMaster, run: Run, tmp_path: Path
 ) -> None:
-    await run(*python(tmp_path, COUNTING))
+    await run(*python(tmp_path, recorded(tmp_path)))
     await fake_master.begin(1)
+    await fake_master.received.wait(lambda received: received.of_kind("step"))
     await fake_master.order(configure=pb.Configure(heartbeat_seconds=3600, report_seconds=3600))
     await fake_master.handled()
     before = (
         len(fake_master.received.of_kind("heartbeat")),
         len(fake_master.received.of_kind("step")),
     )
-    await asyncio.sleep(1)  # ten heartbeats and five reports at the earlier intervals
+    await more_steps(tmp_path, 200)  # in the time of ten heartbeats and five reports as before
     after = (
         len(fake_master.received.of_kind("heartbeat")),
         len(fake_master.received.of_kind("step")),

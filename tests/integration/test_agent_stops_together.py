@@ -16,6 +16,7 @@ from elasticjob_api import names
 
 from tests.support.chaos import synchronous_training
 from tests.support.local_job import LocalJob
+from tests.support.thorough import thorough_only
 
 ROOT = Path(__file__).parents[2]
 SAMPLES = 1200
@@ -30,18 +31,19 @@ def trained(folder: Path, round_: int | None = None) -> list[int]:
 
 
 @pytest.mark.guarantee("ranks-stop-together")
-@pytest.mark.parametrize("saves_by", ["master", "collective"])
+@pytest.mark.parametrize("saves_by", ["master", *thorough_only("collective")])
 def test_no_sample_is_trained_twice_when_worlds_stop_for_a_joiner_and_a_leaver(
     local_job: LocalJob, saves_by: str
 ) -> None:
     """Each world stops after the same step in all ranks, or its last steps would be repeated."""
     job = local_job
     (job.folder / "log").mkdir()
+    go_file = job.folder / "go"
     command = [sys.executable, "-m", synchronous_training.__name__, str(job.folder)]
     command += [str(SAMPLES), str(STEP_SECONDS), saves_by]
 
     def start(index: int) -> subprocess.Popen[bytes]:
-        return job.start_agent(index, *command, PYTHONPATH=str(ROOT))
+        return job.start_agent(index, *command, PYTHONPATH=str(ROOT), GO_FILE=str(go_file))
 
     def wait_for_world(round_: int, size: int) -> None:
         job.wait(
@@ -59,6 +61,8 @@ def test_no_sample_is_trained_twice_when_worlds_stop_for_a_joiner_and_a_leaver(
     third = start(2)
     wait_for_world(2, 3)
     second.send_signal(signal.SIGTERM)
+    wait_for_world(3, 2)
+    go_file.touch()
     agents = (first, second, third)
     job.wait("the agents end", lambda: all(agent.poll() is not None for agent in agents))
     assert [agent.returncode for agent in agents] == [0, names.EXIT_DRAINED, 0], job.log()
@@ -99,7 +103,7 @@ def suspended(agent: subprocess.Popen[bytes], script: Path, rank: int) -> psutil
 
 
 @pytest.mark.guarantee("ranks-stop-together")
-@pytest.mark.parametrize("pods", [2, 1])
+@pytest.mark.parametrize("pods", [2, *thorough_only(1)])
 def test_a_rank_that_dies_before_it_agrees_ends_the_agreement_of_the_others(
     local_job: LocalJob, pods: int
 ) -> None:

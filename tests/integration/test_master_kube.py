@@ -82,7 +82,6 @@ async def test_progress_is_written_and_an_idle_master_writes_nothing(setting: Se
             await agent.send(
                 step=pb.StepReport(round=1, step=9, total_steps=9, samples=30, seconds=1)
             )
-        await asyncio.sleep(0)
         await until_step(channel, 9)
     job = await setting.job()
     assert job["status"]["progress"]["steps"] == "9/9", "the last status is written at SIGTERM"

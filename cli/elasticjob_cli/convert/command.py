@@ -67,7 +67,8 @@ def convert(
     except (ConvertError, Unreadable) as error:
         typer.echo(f"error: {error}", err=True)
         raise typer.Exit(UNREADABLE) from error
-    if _is_lost(results, strict=strict):
+    notes = [note for result in results for note in result.notes]
+    if any(strict or note.kind is Kind.LOST for note in notes):
         raise typer.Exit(LOST)
 
 
@@ -133,10 +134,6 @@ def _report(results: Sequence[Converted]) -> Iterator[str]:
 def _printable(text: str) -> str:
     """Return a bounded text without control characters."""
     return re.sub(r"[^ -~]+", " ", text[:_MOST_CHARACTERS])
-
-
-def _is_lost(results: Sequence[Converted], *, strict: bool) -> bool:
-    return any(strict or note.kind is Kind.LOST for result in results for note in result.notes)
 
 
 def _write(results: Sequence[Converted], directory: Path | None, *, force: bool) -> None:

@@ -20,7 +20,7 @@ from elasticjob_cli.convert import (
 from elasticjob_cli.convert.comments import Comments, placed
 from elasticjob_cli.convert.dlrover_plan import scale_plan
 from elasticjob_cli.convert.fields import Fields
-from elasticjob_cli.convert.report import Converted, Kind, Note, Report, name_of, shown
+from elasticjob_cli.convert.report import Converted, Kind, Report, name_of, shown
 from elasticjob_cli.convert.tables.rows import TABLES
 from elasticjob_cli.convert.train_job import train_job
 
@@ -89,7 +89,9 @@ def convert(document: Any, number: int) -> Converted:
     written = converter(fields)
     fields.raw("status")
     fields.done()
-    return Converted(source, None if report.failed else written, _in_order(report))
+    order = list(Kind)
+    notes = sorted(report.notes, key=lambda note: order.index(note.kind))
+    return Converted(source, None if report.failed else written, notes)
 
 
 def with_comments(converted: Converted, document: Any, found: Comments) -> Converted:
@@ -99,12 +101,6 @@ def with_comments(converted: Converted, document: Any, found: Comments) -> Conve
     table = TABLES.get(f"{document['kind']} {document['apiVersion']}", ())
     near = placed(found, document, converted.object, table)
     return replace(converted, comments=near)
-
-
-def _in_order(report: Report) -> list[Note]:
-    """Return the notes in the order of a report."""
-    order = list(Kind)
-    return sorted(report.notes, key=lambda note: order.index(note.kind))
 
 
 def _name(document: Json) -> str:

@@ -74,8 +74,9 @@ def read_all(text: str) -> list[Document]:
         for event in yaml.parse(text, Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader)):
             builder.handle(event)
     except yaml.YAMLError as error:
+        problem = " ".join(str(error).split())
         raise Unreadable(
-            f"document {len(builder.documents) + 1}: not valid YAML: {_one_line(error)}"
+            f"document {len(builder.documents) + 1}: not valid YAML: {problem}"
         ) from error
     return builder.documents
 
@@ -250,7 +251,3 @@ class _Collection:
                 if key not in self.values:
                     self.values[key] = inner
         return ""
-
-
-def _one_line(error: yaml.YAMLError) -> str:
-    return " ".join(str(error).split())

@@ -208,7 +208,8 @@ def _change(
         before = await set_run_policy(cluster, name, **policy)
         if wait:
             await wait_for(cluster, name, outcome.milestone, seconds=timeout)
-        if _changes_nothing(before, policy):
+        was_suspended = before.status.phase == "Suspended"
+        if policy.get("suspend") == before.spec.run_policy.suspend == was_suspended:
             return f"job {name} {outcome.already}"
         return f"job {name} {outcome.reached if wait else outcome.requested}"
 
@@ -216,9 +217,3 @@ def _change(
         echo(run(access, lambda cluster: work(cluster, job), job=job))
     else:
         echo(run_on_job(access, job, lambda cluster, found: work(cluster, found.metadata.name)))
-
-
-def _changes_nothing(job: ElasticJob, policy: dict[str, bool]) -> bool:
-    """Return whether the job is suspended, or not suspended, already."""
-    is_suspended = job.status.phase == "Suspended"
-    return policy.get("suspend") == job.spec.run_policy.suspend == is_suspended

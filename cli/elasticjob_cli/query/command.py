@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import json
 import time
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Callable, Coroutine, Iterator
 from contextlib import AbstractAsyncContextManager, aclosing
 from enum import StrEnum
 from typing import Annotated, Any, TypeVar
@@ -154,7 +154,11 @@ def _stack_lines(answer: job_pb2.StackList) -> Iterator[str]:
 
 
 def _with_master(
-    job: str, access: Access, work: Callable[[Connect], Awaitable[T]], *, address: str | None = None
+    job: str,
+    access: Access,
+    work: Callable[[Connect], Coroutine[Any, Any, T]],
+    *,
+    address: str | None = None,
 ) -> T:
     """Return the result of `work` on a job's master, or on the answers that it has stored.
 
@@ -165,7 +169,7 @@ def _with_master(
         if local is not None:
             from elasticjob_cli.run.local import open_run_master
 
-            return asyncio.run(_awaited(work(lambda: open_run_master(local))))
+            return asyncio.run(work(lambda: open_run_master(local)))
     return run_on_job(
         access,
         job,
@@ -173,10 +177,6 @@ def _with_master(
             lambda: open_master_or_report(cluster, found.metadata.name, address=address)
         ),
     )
-
-
-async def _awaited(work: Awaitable[T]) -> T:
-    return await work
 
 
 def _show(

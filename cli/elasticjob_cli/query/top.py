@@ -90,19 +90,13 @@ async def _jobs(cluster: Cluster) -> AsyncGenerator[RenderableType, None]:
     while True:
         jobs = list(readable(await list_jobs(cluster), ElasticJob))
         for each in jobs:
-            rates.setdefault(each.metadata.uid, []).append(_rate(each))
+            rate = (each.status.progress or Progress()).samples_per_second or 0.0
+            rates.setdefault(each.metadata.uid, []).append(rate)
         if jobs:
             yield jobs_view(jobs, rates)
         else:
             yield plain_text(f"no jobs in namespace {cluster.namespace}")
         await asyncio.sleep(_SECONDS)
-
-
-def _rate(job: ElasticJob) -> float:
-    progress = job.status.progress
-    if progress is None:
-        return 0.0
-    return progress.samples_per_second or 0.0
 
 
 async def _job(cluster: Cluster, job: str, *, live: bool) -> AsyncGenerator[RenderableType, None]:

@@ -100,7 +100,7 @@ def claimed(base: Path, name: str, *, exact: bool) -> Iterator[Claim]:
                 f"set {BASE_VARIABLE} to a shorter folder"
             )
         folder.mkdir(mode=0o700)
-        lock = _open_lock(folder / LOCK)
+        lock = os.open(folder / LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         fcntl.flock(lock, fcntl.LOCK_EX)
     try:
         yield Claim(chosen, folder, lock)
@@ -153,10 +153,6 @@ def _locked(base: Path) -> Iterator[None]:
             yield
     except LocalClusterError as error:
         raise ClientError(str(error)) from error
-
-
-def _open_lock(path: Path) -> int:
-    return os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
 
 
 def start_guard(marker: str, claim: Claim) -> subprocess.Popen[bytes]:

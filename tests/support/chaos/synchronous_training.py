@@ -4,6 +4,8 @@ All processes meet after every step, and save the model with the account of its 
 synchronous_training.py FOLDER SAMPLES STEP_SECONDS [master]
 
 With `master` they agree on their saves through the master, else by a collective of their own.
+If GO_FILE names a file, each world is slow after its first steps until that file exists, so that
+data is left for the worlds that a test still forms.
 
 Its processes begin from standby. Some jobs keep their checkpoints in memory. The model is the list
 of its training data: [shard, round, rank].
@@ -12,6 +14,7 @@ of its training data: [shard, round, rank].
 from __future__ import annotations
 
 import json
+import os
 import sys
 import time
 from pathlib import Path
@@ -25,6 +28,7 @@ from tests.support.chaos.training import Agreement, Log, WorldEnded, end_of_worl
 
 SHARD_SIZE = 4
 SAVED_EVERY = 20
+_FIRST_STEPS = 15
 
 
 def newest(volume: Path) -> Json:
@@ -48,6 +52,7 @@ class Training:
 
     def __init__(self, folder: Path, samples: int, seconds: float, *, by_master: bool) -> None:
         self.seconds = seconds
+        self.go_file = os.environ.get("GO_FILE")
         self.log = Log(folder / "log")
         self.world = elasticjob.world()
         self.agreement = Agreement()
@@ -65,7 +70,7 @@ class Training:
         for steps in range(1, sys.maxsize):
             shard = self.shards.take(timeout=0.3)
             if shard is not None:
-                time.sleep(self.seconds)
+                time.sleep(1.0 if self._is_held(steps) else self.seconds)
                 self.log.write(trained=shard.id)
             mine = {
                 "trained": None if shard is None else shard.id,
@@ -91,6 +96,11 @@ class Training:
                 else {}
             )
             self.checkpointer.step(step, self._save, due=steps % SAVED_EVERY == 0, **report)
+
+    def _is_held(self, steps: int) -> bool:
+        if self.go_file is None or steps <= _FIRST_STEPS:
+            return False
+        return not Path(self.go_file).exists()
 
     def _any_rank(self, mine: bool) -> bool:
         gathered = self.agreement.gather(mine)

@@ -89,12 +89,7 @@ async def test_one_stream_too_many_is_refused_until_another_ends(served: Served)
             async with http.get(served.url) as answer:
                 return answer.status == 200
 
-        for _ in range(1000):
-            if await admitted():
-                break
-            await asyncio.sleep(0.01)
-        else:
-            pytest.fail("a stream that has ended still counts")
+        await until("the end of the first stream counts", admitted)
 
 
 async def test_a_reader_that_does_not_read_is_disconnected(served: Served) -> None:

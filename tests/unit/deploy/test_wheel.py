@@ -62,5 +62,12 @@ def test_the_wheel_has_the_definitions_and_policies_for_a_cluster_with_an_operat
     check_source(tmp_path / "elasticjob_cli" / "definitions")
 
 
+def test_the_wheel_has_the_tables_of_the_converter(wheel: ZipFile) -> None:
+    package = REPOSITORY / "cli" / "elasticjob_cli"
+    tables = {str(path.relative_to(package.parent)) for path in package.rglob("*.txt")}
+    assert tables
+    assert tables <= set(wheel.namelist())
+
+
 def test_a_checkout_has_its_own_definitions() -> None:
     assert own_definitions() == REPOSITORY

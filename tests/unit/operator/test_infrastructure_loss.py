@@ -191,12 +191,23 @@ async def test_a_lost_secret_is_restored_as_it_was_while_pods_have_its_contents(
         (VOLCANO_POD_GROUPS, JOB),
     ],
 )
-async def test_what_cannot_be_watched_is_asked_for(resource: Resource, name: str) -> None:
+async def test_what_cannot_be_watched_is_asked_for(
+    resource: Resource, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     cluster = await running(runPolicy={"schedulingPolicy": {"gang": "volcano"}})
     changed: list[JobKey] = []
-    checking = asyncio.create_task(watch(cluster, changed, check_seconds=0.01)._check_for_ever())
+    checked: list[ElasticJob] = []
+    watching = watch(cluster, changed, check_seconds=0.01)
+    check = watching._check
+
+    async def recorded(job: ElasticJob) -> None:
+        await check(job)
+        checked.append(job)
+
+    monkeypatch.setattr(watching, "_check", recorded)
+    checking = asyncio.create_task(watching._check_for_ever())
     try:
-        await asyncio.sleep(0.05)
+        await until("two checks", lambda: len(checked) >= 2)
         assert changed == [], "all is as the operator has made it"
         cluster.kube.remove(resource, name)
         await until("the loss is noticed", lambda: changed)

@@ -26,6 +26,8 @@ from elasticjob_api.v1.horovod_pb2_grpc import (
     add_HorovodServiceServicer_to_server,
 )
 
+from tests.support.wait import until
+
 KEY = b"k" * 32
 
 
@@ -142,8 +144,8 @@ async def test_a_process_that_has_left_a_world_gets_its_place_in_the_next_or_is_
 async def test_the_processes_of_a_pod_ask_together(pod: Pod) -> None:
     pod.rendezvous.begin_processes(1, first_rank=2, count=2)
     first = asyncio.create_task(pod.request("PUT", "/global/rank_3", b"b"))
-    await asyncio.sleep(0.1)
-    assert pod.driver.asked.empty()
+    await until("the first asks", lambda: pod.rendezvous._asking == {1})
+    assert pod.rendezvous._joiner is None, "the master is not asked yet"
     second = asyncio.create_task(pod.request("PUT", "/global/rank_2", b"a"))
     await pod.driver.asked.get()
     pod.driver.answers.put_nowait(place(1, (2, 4), (3, 4)))
@@ -164,9 +166,8 @@ async def test_the_request_of_a_process_that_has_ended_is_cancelled(pod: Pod) ->
     pod.rendezvous.processes_ended()
     assert await put == (0, b""), "its connection is closed"
     assert not pod.rendezvous.joined_round
-    async with asyncio.timeout(10):
-        while pod.driver.open_joins:  # else it would take the answer for the next process
-            await asyncio.sleep(0.01)
+    # Otherwise it would take the answer for the next process.
+    await until("the end of the request", lambda: not pod.driver.open_joins)
     await enter(pod, 2)
 
 
@@ -175,9 +176,7 @@ async def test_values_are_put_again_when_the_master_has_restarted(pod: Pod) -> N
     before = dict(pod.driver.values)
     pod.driver.values.clear()
     pod.rendezvous.master_connected()
-    async with asyncio.timeout(5):
-        while pod.driver.values != before:
-            await asyncio.sleep(0.01)
+    await until("the values", lambda: pod.driver.values == before)
 
 
 @pytest.mark.parametrize(
@@ -225,12 +224,14 @@ async def test_a_change_is_announced_until_the_process_asks_and_not_while_it_doe
         asks = asyncio.create_task(pod.request("GET", "/rank_and_size/pod-0:0"))
         await pod.driver.asked.get()
         pod.rendezvous.announce(3)
+        assert pod.rendezvous._notifier is None
         pod.driver.answers.put_nowait(place(3, (0, 1)))
         assert (await asks)[0] == 200
-        while not messages.empty():
-            messages.get_nowait()
-        await asyncio.sleep(1.5)  # longer than between two messages
-        assert messages.empty(), "it would leave the world that it has just entered"
+        pod.rendezvous.announce(4)
+        while (received := await messages.get()) != notification.message(KEY, 4):
+            # One of the second round may still arrive; one of the third would make the process
+            # leave the world that it has just entered.
+            assert received == notification.message(KEY, 2)
 
 
 def test_horovods_own_reader_accepts_the_message() -> None:

@@ -111,7 +111,8 @@ def report_usage(members: int) -> int:
 def test_an_event_takes_as_many_steps_with_ten_thousand_members_as_with_a_hundred(
     steps_of: Callable[[int], int],
 ) -> None:
-    few, more, most = map(steps_of, SIZES)
+    # Since Python 3.13 the first run of a function counts fewer steps than the later ones.
+    _, few, more, most = map(steps_of, (SIZES[0], *SIZES))
     assert max(more, most) <= 1.5 * few
 
 
