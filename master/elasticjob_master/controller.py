@@ -46,11 +46,6 @@ from elasticjob_master.stack_requests import StackRequests, ranks_of
 
 log = logging.getLogger(__name__)
 
-_HOST_LISTS_SHARE = 0.02
-"""The largest share of the time that host lists may take. While members join one after the other, a
-list of thousands is not made for each of them.
-"""
-
 Notice = Literal["changed", "store_needed", "new_round", "plan_wanted", "exit_held", "decided"]
 """The kinds of notices.
 
@@ -102,13 +97,12 @@ class Controller:
         self._holds_exits = holds_exits
         self._held_exits: list[Exit] = []
         # A framework that defines roles trains on the workers only.
-        self.hosts = PublishedHosts(names.ROLE_WORKER if self.framework.roles else None)
+        role = names.ROLE_WORKER if self.framework.roles else None
+        self.hosts = PublishedHosts(role, self.rendezvous, self.now, on_new=self._publish_hosts)
         self.master_starts = 1
         self.heartbeats = 0
         self._listeners: dict[Notice, list[Callable[[], None]]] = {}
         self.decisions = DecisionTimer(self._decide, self.now)
-        self._host_lists = DecisionTimer(self._update_hosts, self.now, _HOST_LISTS_SHARE)
-        self._hosts_made_from: tuple[bool, int, bool] | None = None
 
     def subscribe(self, notice: Notice, listener: Callable[[], None]) -> None:
         """Call a listener at each notice of this kind, after those that subscribed before."""
@@ -384,7 +378,8 @@ class Controller:
         self._execute(commands)
         if state.commands_left:
             asyncio.get_running_loop().call_soon(self.decisions.decide_now)
-        self._publish_hosts()
+        # If the agents restart the training, no process reads the list while a world forms.
+        self.hosts.update(settled=state.world_settled or not self.framework.in_process_elastic)
         if state.store_needed:
             self._notify("store_needed")
         self.streams.send_intervals(self.intervals)
@@ -422,22 +417,9 @@ class Controller:
             self.record_event(*event)
 
     def _publish_hosts(self) -> None:
-        """Publish the host list soon if it may have changed."""
-        if self._facts_of_hosts() != self._hosts_made_from:
-            self._host_lists.decide_if_due()  # otherwise the next decision tries again
-
-    def _facts_of_hosts(self) -> tuple[bool, int, bool]:
-        """Return what differs if the host list may."""
-        # If the agents restart the training, no process reads the list while a world forms.
-        settled = self.rendezvous.world_settled or not self.framework.in_process_elastic
-        return settled, self.rendezvous.changes, self.hosts.latest is self.hosts.value
-
-    def _update_hosts(self) -> None:
-        """Publish the host list if it has changed, but a shared state must be stored before."""
-        self._hosts_made_from = settled, _, _ = self._facts_of_hosts()
-        if self.hosts.update(self.members, settled=settled):
-            self.changed()
-            if self.rendezvous.shared_state:
-                self._notify("store_needed")
-            else:
-                self.hosts.publish_latest(stored_version=self.hosts.latest.version)
+        """Publish a new host list, but a shared state must be stored before."""
+        self.changed()
+        if self.rendezvous.shared_state:
+            self._notify("store_needed")
+        else:
+            self.hosts.publish_latest(stored_version=self.hosts.latest.version)

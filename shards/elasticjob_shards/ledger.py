@@ -133,9 +133,10 @@ class Ledger:
 
     def release(self, uid: str) -> None:
         """Return all leases of a member whose training process has ended."""
-        holder = self._holders.pop(uid, None)
+        holder = self._holders.get(uid)
         if holder is not None:
-            self._give_back(sorted(holder.leased), holder)
+            self._give_back(sorted(holder.leased))
+            del self._holders[uid]
 
     def extend(self, size: int, *, final: bool) -> None:
         """Extend a stream, or end it. Raises `BadRequest`."""
@@ -169,15 +170,15 @@ class Ledger:
             self._leases[at] = uid
             holder.leased.add(at)
 
-    def return_unreported(self, uid: str, reported: Iterable[LeasesOfRound]) -> int:
-        """Return the leases that a member does not report as its own; return their number.
+    def return_unreported(self, uid: str, reported: Iterable[LeasesOfRound]) -> None:
+        """Return the leases that a member does not report as its own.
 
         The stored state is older than they are, or the member has not got the answer to its latest
         request. It repeats that request, which is a new one then.
         """
         holder = self._holders.get(uid)
         if holder is None:
-            return 0
+            return
         held = {
             self.dataset.position(shard)
             for leases in reported
@@ -189,7 +190,6 @@ class Ledger:
         if unknown:
             holder.request_id = ""
             self._give_back(unknown)
-        return len(unknown)
 
     # --- state of the shards
 
@@ -310,11 +310,11 @@ class Ledger:
         self._waiting.discard(position)
         return waits
 
-    def _give_back(self, positions: Iterable[int], holder: Holder | None = None) -> None:
+    def _give_back(self, positions: Iterable[int]) -> None:
         given: list[int] = []
         for position in positions:
             uid = self._leases.pop(position)
-            (holder or self._holders[uid]).leased.discard(position)
+            self._holders[uid].leased.discard(position)
             given.append(position)
         self._wait(given)
         self.returned += len(given)

@@ -95,6 +95,7 @@ async def test_a_hanging_check_is_ended_with_its_processes_at_its_time_limit(
     await until("the check has ended", lambda: not alive(int(pid.read_text())))
 
 
+@pytest.mark.thorough
 async def test_a_lost_answer_is_sent_again_without_a_second_check(
     fake_master: FakeMaster,
     run: Run,
@@ -137,6 +138,7 @@ async def test_an_agent_on_an_unfit_node_ends_with_the_reason(
     assert (code, agent.termination) == (names.EXIT_UNFIT, "node check: 2 of 2 connections failed")
 
 
+@pytest.mark.thorough
 async def test_an_agent_that_ends_during_a_check_ends_the_check(
     fake_master: FakeMaster,
     run: Run,

@@ -26,11 +26,12 @@ from tests.support.standby_programs import (
     waiting,
     word,
 )
+from tests.support.thorough import thorough_only
 from tests.support.wait import until
 
 
 @pytest.mark.guarantee("standby-like-a-cold-start")
-@pytest.mark.parametrize("start", ["script", "module", "options", "console script"])
+@pytest.mark.parametrize("start", ["script", "options", *thorough_only("module", "console script")])
 async def test_a_process_from_standby_sees_what_a_cold_one_sees(
     fake_master: FakeMaster, run: Run, program: Program, start: str
 ) -> None:
@@ -92,15 +93,17 @@ async def warm_world(
     ("end", "code"),
     [
         ("raise SystemExit(7)", 7),
-        ("raise SystemExit('words')", 1),
         ("raise ValueError('words')", 1),
         ("os.kill(os.getpid(), 9)", 137),
-        ("os.kill(os.getpid(), signal.SIGINT); time.sleep(60)", 130),
-        ("os.kill(os.getpid(), signal.SIGTERM); time.sleep(60)", 143),
-        ("threading.Thread(target=lambda: (time.sleep(0.2), os._exit(3))).start()", 3),
-        ("sys.excepthook = lambda *_: print('hooked', file=sys.stderr); 1 / 0", 1),
-        ("exec(compile('x = = 1', 'other.py', 'exec'))", 1),
-        ("f()", 1),
+        *thorough_only(
+            ("raise SystemExit('words')", 1),
+            ("os.kill(os.getpid(), signal.SIGINT); time.sleep(60)", 130),
+            ("os.kill(os.getpid(), signal.SIGTERM); time.sleep(60)", 143),
+            ("threading.Thread(target=lambda: (time.sleep(0.2), os._exit(3))).start()", 3),
+            ("sys.excepthook = lambda *_: print('hooked', file=sys.stderr); 1 / 0", 1),
+            ("exec(compile('x = = 1', 'other.py', 'exec'))", 1),
+            ("f()", 1),
+        ),
     ],
 )
 async def test_it_ends_as_a_cold_process_with_the_same_last_words(
@@ -226,7 +229,12 @@ async def test_variables_and_paths_that_the_program_sets_hold_while_its_modules_
     ("change", "why"),
     [
         ("os.environ['SEED'] = os.environ['RANK']", "sets SEED to another value before"),
-        ("sys.path.insert(0, '/' + os.environ['RANK'])", "sys.path is not that of its earlier run"),
+        *thorough_only(
+            (
+                "sys.path.insert(0, '/' + os.environ['RANK'])",
+                "sys.path is not that of its earlier run",
+            )
+        ),
     ],
 )
 async def test_a_program_that_imports_in_another_environment_than_before_runs_cold(
@@ -300,6 +308,7 @@ async def test_children_by_fork_and_spawn_and_pickling_work(
     assert standby in program.importers()
 
 
+@pytest.mark.thorough
 async def test_what_imports_print_and_handle_and_start_is_that_of_the_process(
     fake_master: FakeMaster, run: Run, program: Program
 ) -> None:
@@ -329,6 +338,7 @@ async def test_what_imports_print_and_handle_and_start_is_that_of_the_process(
     assert "imported" in await ended(agent)  # on standard error, when the process begins
 
 
+@pytest.mark.thorough
 async def test_later_imports_join_the_process_in_standby(
     fake_master: FakeMaster, run: Run, program: Program
 ) -> None:
@@ -357,6 +367,7 @@ async def test_later_imports_join_the_process_in_standby(
     assert program.importers()[2:] == [program.importers()[0], standby]
 
 
+@pytest.mark.thorough
 async def test_a_module_that_its_package_imports_is_imported_in_standby(
     fake_master: FakeMaster, run: Run, program: Program
 ) -> None:
@@ -385,6 +396,7 @@ async def test_processes_in_standby_end_with_the_agent(
     await until("it has ended", lambda: not alive(standby))
 
 
+@pytest.mark.thorough
 async def test_the_end_of_a_broken_world_leaves_the_process_in_standby(
     fake_master: FakeMaster, run: Run, program: Program
 ) -> None:
@@ -445,6 +457,7 @@ async def test_a_new_member_imports_as_the_others_before_it_registers(
     assert program.importers() == imported
 
 
+@pytest.mark.thorough
 async def test_a_new_member_with_torchrun_imports_for_one_torchrun(
     fake_master: FakeMaster, run: Run, program: Program
 ) -> None:

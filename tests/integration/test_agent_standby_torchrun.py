@@ -28,6 +28,7 @@ from tests.support.standby_programs import (
     waiting,
     word,
 )
+from tests.support.thorough import thorough_only
 from tests.support.wait import until
 
 TORCHRUN = f"""#!{sys.executable}
@@ -141,7 +142,7 @@ async def test_torchrun_takes_its_processes_from_standby_and_they_see_what_cold_
     assert [differences(*both) for both in zip(first, expected, strict=True)] == [{}, {}]
 
 
-@pytest.mark.parametrize("killed", [0, 1, "torchrun"])
+@pytest.mark.parametrize("killed", [0, *thorough_only(1, "torchrun")])
 async def test_a_process_below_torchrun_that_is_killed_in_standby_is_started_cold(
     fake_master: FakeMaster, run: Run, program: Program, torchrun: str, killed: int | str
 ) -> None:
@@ -160,6 +161,7 @@ async def test_a_process_below_torchrun_that_is_killed_in_standby_is_started_col
     assert await worlds.begin(3) == again
 
 
+@pytest.mark.thorough
 async def test_a_variable_that_differs_from_world_to_world_ends_only_standby_below_torchrun(
     fake_master: FakeMaster, run: Run, program: Program, torchrun: str
 ) -> None:
@@ -185,6 +187,7 @@ async def test_a_variable_that_differs_from_world_to_world_ends_only_standby_bel
     ) == 1
 
 
+@pytest.mark.thorough
 async def test_other_processes_that_torchrun_starts_are_not_touched(
     fake_master: FakeMaster, run: Run, program: Program, torchrun: str
 ) -> None:

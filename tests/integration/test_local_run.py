@@ -31,6 +31,7 @@ def run(tmp_path: Path) -> Iterator[LocalRun]:
 
 
 @pytest.mark.guarantee("local-run")
+@pytest.mark.thorough
 def test_a_run_resizes_from_two_to_three_to_one_without_losing_a_step(
     run: LocalRun,
 ) -> None:

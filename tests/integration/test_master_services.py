@@ -390,7 +390,8 @@ async def test_garbage_gets_an_error_status_and_the_master_survives(
 async def test_removed_fields_of_an_earlier_agent_are_ignored(channel: grpc.aio.Channel) -> None:
     first, _ = await world_of_two(channel)
     acknowledgement = b"\x32\x02\x08\x05"  # AgentMessage.ack = 6, with command_id = 5
-    await first.stream.write(pb.AgentMessage.FromString(acknowledgement))
+    async with first.sending:
+        await first.stream.write(pb.AgentMessage.FromString(acknowledgement))
     report = pb.StepReport(round=1, step=3, steps=1, seconds=0.1)
     time_of_report = b"\x39" + bytes(8)  # StepReport.time = 7
     report.MergeFromString(time_of_report)

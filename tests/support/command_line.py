@@ -10,6 +10,8 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
+from tests.support.warm_process import run_warm
+
 ELASTICJOB = Path(sys.executable).with_name("elasticjob")
 SECONDS = 30.0
 
@@ -18,9 +20,10 @@ async def elasticjob(
     *arguments: str, folder: Path | None = None, seconds: float = SECONDS
 ) -> tuple[int, str, str]:
     """Run a command in a folder to its end; return exit code, output and errors."""
-    async with _started(*arguments, folder=folder) as process:
-        output, errors = await asyncio.wait_for(process.communicate(), seconds)
-    return process.returncode or 0, output.decode(), errors.decode()
+    done = await asyncio.to_thread(
+        run_warm, "elasticjob", *arguments, folder=folder, seconds=seconds
+    )
+    return done.returncode, done.stdout, done.stderr
 
 
 class Watch:
@@ -43,24 +46,15 @@ class Watch:
 @asynccontextmanager
 async def watching(*arguments: str) -> AsyncIterator[Watch]:
     """Run a command that prints answers for as long as the block lasts."""
-    async with _started(*arguments) as process:
-        yield Watch(process)
-
-
-@asynccontextmanager
-async def _started(
-    *arguments: str, folder: Path | None = None
-) -> AsyncIterator[asyncio.subprocess.Process]:
     process = await asyncio.create_subprocess_exec(
         ELASTICJOB,
         *arguments,
-        cwd=folder,
         stdin=asyncio.subprocess.DEVNULL,
         stdout=asyncio.subprocess.PIPE,
         stderr=asyncio.subprocess.PIPE,
     )
     try:
-        yield process
+        yield Watch(process)
     finally:
         if process.returncode is None:
             process.kill()

@@ -25,3 +25,11 @@ def some_of(parameters: Iterable[Any], *, every: int) -> list[Any]:
             marks = []
         found.append(pytest.param(each, id=name, marks=marks))
     return found
+
+
+def thorough_only(*parameters: Any) -> list[Any]:
+    """Return parameters, each one value or a tuple, that only the thorough run takes."""
+    return [
+        pytest.param(*(each if isinstance(each, tuple) else (each,)), marks=pytest.mark.thorough)
+        for each in parameters
+    ]

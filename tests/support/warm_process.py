@@ -1,9 +1,10 @@
-"""Starts operators and masters from a warm parent, a process that has imported both programs.
+"""Starts operators, masters and commands of `elasticjob` from a parent that has imported them.
 
-Importing takes an operator 1.4 s of CPU and a master 0.9 s, of which tests start hundreds. The warm
-parent forks; the child gets its own arguments, environment and output, runs `main()`, and ends as
-an interpreter ends. The agent is not started so: it reads its initial environment from /proc and
-makes itself not dumpable. End-to-end tests start each program by its command.
+Importing takes an operator 1.4 s of CPU, a master 0.9 s and a command 0.6 s, of which tests start
+hundreds. The warm parent forks; the child gets its own arguments, environment and streams, runs
+`main()`, and ends as an interpreter ends. The agent is not started so: it reads its initial
+environment from /proc and makes itself not dumpable. On the embedded cluster the node starts each
+program by its command.
 
 A `WarmProcess` has the methods of `asyncio.subprocess.Process` that tests use. The parent collects
 the exit status only when it is asked for. So until then the process id cannot be used again.
@@ -23,8 +24,12 @@ import signal
 import socket
 import subprocess
 import sys
+import tempfile
+import threading
 from collections.abc import Callable
 from functools import cache
+from importlib import import_module
+from pathlib import Path
 from typing import IO, Any
 
 _MOST_BYTES = 1 << 20
@@ -101,10 +106,63 @@ class WarmProcess:
 
 
 def start_warm(
-    program: str, *arguments: str, output: IO[bytes], env: dict[str, str]
+    program: str,
+    *arguments: str,
+    output: IO[bytes],
+    env: dict[str, str],
+    errors: IO[bytes] | None = None,
+    stdin: IO[bytes] | None = None,
+    folder: Path | None = None,
 ) -> WarmProcess:
-    """Start `elasticjob-operator` or `elasticjob-master`; write both of its outputs to a file."""
-    return _warm_parent().start([program, *arguments], output.fileno(), env)
+    """Start `elasticjob-operator`, `elasticjob-master` or `elasticjob`.
+
+    Args:
+        program: its name.
+        output: the file of its standard output.
+        env: its environment.
+        errors: the file of its standard error; the one of its output if not given.
+        stdin: the file of its standard input; the one of this process if not given.
+        folder: its working directory; this process's if not given.
+    """
+    streams = [stdin.fileno() if stdin else 0, output.fileno(), (errors or output).fileno()]
+    command = [program, *arguments]
+    request = {"command": command, "env": env, "folder": str(folder or Path.cwd())}
+    return _warm_parent().start(request, streams)
+
+
+def run_warm(
+    program: str,
+    *arguments: str,
+    stdin: str | None = None,
+    folder: Path | None = None,
+    seconds: float = 100,
+) -> subprocess.CompletedProcess[str]:
+    """Run a program to its end, as `subprocess.run` does; its output goes to files."""
+    with (
+        tempfile.TemporaryFile() as given,
+        tempfile.TemporaryFile() as output,
+        tempfile.TemporaryFile() as errors,
+    ):
+        given.write((stdin or "").encode())
+        given.seek(0)
+        process = start_warm(
+            program,
+            *arguments,
+            output=output,
+            errors=errors,
+            stdin=given,
+            folder=folder,
+            env=dict(os.environ),
+        )
+        try:
+            code = process.join(seconds)
+        finally:
+            process.kill()
+        output.seek(0)
+        errors.seek(0)
+        return subprocess.CompletedProcess(
+            [program, *arguments], code, output.read().decode(), errors.read().decode()
+        )
 
 
 class _WarmParent:
@@ -114,21 +172,24 @@ class _WarmParent:
         self._socket, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         for end in (self._socket, theirs):
             end.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, _MOST_BYTES)
+        self._one_at_a_time = threading.Lock()
         with theirs:
             self._process = subprocess.Popen(
                 [sys.executable, "-m", __name__, str(theirs.fileno())], pass_fds=[theirs.fileno()]
             )
 
-    def start(self, command: list[str], output: int, env: dict[str, str]) -> WarmProcess:
-        request = json.dumps({"command": command, "env": env, "cwd": os.getcwd()}).encode()  # noqa: PTH109
-        descriptors = array.array("i", [output])
-        self._socket.sendmsg([request], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, descriptors)])
-        return WarmProcess(self, int(self._socket.recv(64)))
+    def start(self, request: dict[str, Any], streams: list[int]) -> WarmProcess:
+        rights = (socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", streams))
+        return WarmProcess(self, self._ask(request, [rights]))
 
     def collect(self, pid: int) -> int:
         """Return the exit code of a child that has ended."""
-        self._socket.send(json.dumps({"collect": pid}).encode())
-        return os.waitstatus_to_exitcode(int(self._socket.recv(64)))
+        return os.waitstatus_to_exitcode(self._ask({"collect": pid}, []))
+
+    def _ask(self, request: dict[str, Any], rights: list[Any]) -> int:
+        with self._one_at_a_time:
+            self._socket.sendmsg([json.dumps(request).encode()], rights)
+            return int(self._socket.recv(64))
 
     def end(self) -> None:
         self._socket.close()
@@ -147,7 +208,7 @@ def _serve(connection: socket.socket) -> Callable[[], int | None] | None:
     """Serve requests until the other end is closed; in a child return the program to run."""
     programs = _programs()
     while True:
-        data, ancillary, _, _ = connection.recvmsg(_MOST_BYTES, socket.CMSG_SPACE(4))
+        data, ancillary, _, _ = connection.recvmsg(_MOST_BYTES, socket.CMSG_SPACE(3 * 4))
         if not data:
             return None
         request = json.loads(data)
@@ -155,35 +216,43 @@ def _serve(connection: socket.socket) -> Callable[[], int | None] | None:
             _, status = os.waitpid(request["collect"], 0)
             connection.send(str(status).encode())
             continue
-        descriptors = array.array("i")
-        descriptors.frombytes(ancillary[0][2])
+        streams = array.array("i")
+        streams.frombytes(ancillary[0][2])
         if pid := os.fork():
-            os.close(descriptors[0])
+            for stream in streams:
+                os.close(stream)
             connection.send(str(pid).encode())
             continue
         connection.close()
-        _become(request, descriptors[0])
+        _become(request, list(streams))
         return programs[request["command"][0]]
 
 
 def _programs() -> dict[str, Callable[[], int | None]]:
+    from elasticjob_cli import main as command
     from elasticjob_master import main as master
     from elasticjob_operator import main as operator
 
+    for module in {place.partition(":")[0] for place, _ in command.COMMANDS.values()}:
+        import_module(f"elasticjob_cli.{module}")
     # A collection in a child would copy every page that holds an object of the parent.
     gc.freeze()
-    return {"elasticjob-operator": operator.main, "elasticjob-master": master.main}
+    return {
+        "elasticjob-operator": operator.main,
+        "elasticjob-master": master.main,
+        "elasticjob": command.main,
+    }
 
 
-def _become(request: dict[str, Any], output: int) -> None:
-    """Give this process the arguments, environment, folder and outputs of the program."""
+def _become(request: dict[str, Any], streams: list[int]) -> None:
+    """Give this process the arguments, environment, folder and streams of the program."""
     signal.signal(signal.SIGINT, signal.default_int_handler)
-    os.chdir(request["cwd"])
+    os.chdir(request["folder"])
     os.environ.clear()
     os.environ.update(request["env"])
-    os.dup2(output, 1)
-    os.dup2(output, 2)
-    os.close(output)
+    for number, stream in enumerate(streams):
+        os.dup2(stream, number)
+        os.close(stream)
     sys.argv = request["command"]
     random.seed()
 

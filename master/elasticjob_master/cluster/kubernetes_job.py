@@ -8,25 +8,27 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 
 import msgspec
+from elasticjob_api import names
 from elasticjob_api.elasticjob import ElasticJob
 from elasticjob_api.ownership import may_be_of_job
-from elasticjob_api.scaleplan import ScalePlan
+from elasticjob_api.scaleplan import FINISHED, ScalePlan
 from elasticjob_api.v1.job_pb2 import StoredAnswers
 from elasticjob_kube.errors import AlreadyExists, KubeError
 from elasticjob_kube.informer import Informer
 from elasticjob_kube.resources import ELASTIC_JOBS, SCALE_PLANS
 from elasticjob_kube.session import Kube
 
-from elasticjob_master.cluster import auto_plans
-from elasticjob_master.cluster.job_facts import job_facts, plan_facts
+from elasticjob_master.cluster import auto_plans, job_spec, scaling_spec
 from elasticjob_master.cluster.profile_keeper import ProfileKeeper
 from elasticjob_master.cluster.progress_writer import ProgressWriter
 from elasticjob_master.cluster.report_writer import ReportWriter
 from elasticjob_master.config import Config
 from elasticjob_master.controller import Controller
+from elasticjob_master.core.rendezvous.rules import RoleSize
+from elasticjob_master.job_facts import JobFacts, ObservedPlan, PlanFacts
 from elasticjob_master.scaling_control import PlanWish
 
 log = logging.getLogger(__name__)
@@ -124,9 +126,9 @@ class KubernetesJob:
             return
         plans = None
         if self._plans.synced.is_set():
-            plans = plan_facts(self._config, self._job, self._own_plans.values())
+            plans = _plan_facts(self._config, self._job, self._own_plans.values())
         known_sizes = self._controller.facts.sizes or {}
-        self._controller.observe_job(job_facts(self._job, plans, known_sizes))
+        self._controller.observe_job(_job_facts(self._job, plans, known_sizes))
 
     # --- creating
 
@@ -165,3 +167,50 @@ class KubernetesJob:
             await self._plans.refresh()
         except KubeError as error:
             log.warning("the ScalePlans cannot be listed: %s", error)
+
+
+def _job_facts(
+    job: ElasticJob, plans: PlanFacts | None, known_sizes: Mapping[str, RoleSize]
+) -> JobFacts:
+    """Return what the job asks of the master. `plans` is None until all plans are known."""
+    return JobFacts(
+        sizes=job_spec.sizes(job, known=known_sizes),
+        domains=job_spec.domains(job),
+        all_ready=job.spec.run_policy.start_policy == "AllReady",
+        stop_seconds=job_spec.drain_seconds(job, names.ROLE_WORKER),
+        health=job.spec.health,
+        status=job.status,
+        suspended=job.spec.run_policy.suspend,
+        gpus=job_spec.gpus(job),
+        profile=job.profile,
+        plans=plans,
+    )
+
+
+def _plan_facts(config: Config, job: ElasticJob, plans: Iterable[ScalePlan]) -> PlanFacts:
+    """Return what all plans of the job ask of the master."""
+    observed = tuple(_observed(config, job, plan) for plan in plans)
+    unfinished = [each.plan for each in observed if each.unfinished]
+    return PlanFacts(
+        observed,
+        successors=job_spec.successors(unfinished),
+        draining=job_spec.draining(job, unfinished),
+        script=job_spec.script_order(unfinished),
+        scaling=scaling_spec.job_scaling(job, plan_unfinished=bool(unfinished)),
+    )
+
+
+def _observed(config: Config, job: ElasticJob, plan: ScalePlan) -> ObservedPlan:
+    number = auto_plans.number_of(plan, config)
+    if number is None:
+        return ObservedPlan(plan)
+    ended = None
+    if plan.status.phase in FINISHED:
+        ended = auto_plans.ended_plan(job, plan, number)
+    return ObservedPlan(
+        plan,
+        number,
+        requested_size=auto_plans.requested_size(job, plan),
+        replaced_pod=auto_plans.replaced_straggler(plan),
+        ended=ended,
+    )

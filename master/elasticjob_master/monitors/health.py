@@ -21,7 +21,7 @@ from elasticjob_master.core.stall import (
     StoredStall,
     TrainingActivity,
 )
-from elasticjob_master.monitors.view import JobView
+from elasticjob_master.monitors.view import JobView, trains
 
 log = logging.getLogger(__name__)
 
@@ -190,13 +190,9 @@ class HealthMonitor:
 
 def _activity(job: JobView) -> TrainingActivity:
     """Return whether a missing step says something about the training."""
-    rendezvous = job.rendezvous
-    if not len(job.members) or rendezvous.finished_at is not None:
+    if not len(job.members) or job.rendezvous.finished_at is not None:
         return "finished"
-    quiet = job.members.disconnected or any(member.suspected for member in job.members)
-    if rendezvous.phase != "training" or rendezvous.confirmed_at is None or quiet:
-        return "paused"
-    return "training"
+    return "training" if trains(job) else "paused"
 
 
 def _event(reason: str, message: str, *, warning: bool = False) -> NewEvent:

@@ -16,7 +16,7 @@ from elasticjob_master.core.straggler_replacement import (
     Verdict,
 )
 from elasticjob_master.core.stragglers import Slowness
-from elasticjob_master.monitors.view import JobView
+from elasticjob_master.monitors.view import JobView, trains
 
 _CHECK_SECONDS = 2.0
 """Between two checks."""
@@ -74,7 +74,7 @@ class StragglerReplacer:
             self._slow = {}
             self.why_not = ""
             return None
-        if not _trains(job):
+        if not trains(job):
             return None
         slow = stragglers.slownesses(job.members, factor=job.facts.health.straggler_factor, now=now)
         self._count(job, slow, elapsed, wall)
@@ -137,32 +137,12 @@ class StragglerReplacer:
     def _lasting(self, job: JobView, slow: Iterable[Slowness]) -> list[Straggler]:
         """Return those of the world's stragglers that have been slow for long enough."""
         ranks = {uid: rank for rank, uid in enumerate(job.rendezvous.world)}
-        sizes = job.rendezvous.sizes or {}
         least = straggler_replacement.LASTING_FACTOR * job.facts.health.straggler_seconds
         found = []
         for each in slow:
             uid = each.member.uid
-            role = each.member.identity.role
             seconds, since = self._slow[uid]
             if seconds >= least and uid in ranks:
-                found.append(
-                    Straggler(
-                        each, ranks[uid], seconds, since, kept=role in sizes and sizes[role].kept
-                    )
-                )
+                kept = job.rendezvous.is_kept(each.member)
+                found.append(Straggler(each, ranks[uid], seconds, since, kept))
         return found
-
-
-def _trains(job: JobView) -> bool:
-    """Return whether the whole world trains, so that the times of its steps can be compared."""
-    rendezvous = job.rendezvous
-    steady = (
-        rendezvous.phase == "training"
-        and rendezvous.confirmed_at is not None
-        and rendezvous.finished_at is None
-    )
-    return (
-        steady
-        and not job.members.disconnected
-        and not any(member.suspected for member in job.members)
-    )

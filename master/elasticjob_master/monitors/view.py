@@ -33,3 +33,11 @@ class JobView(Protocol):
     @property
     def facts(self) -> JobFacts:
         """The ElasticJob and its plans."""
+
+
+def trains(job: JobView) -> bool:
+    """Return whether the whole world trains, so that the time of a step says something about it."""
+    rendezvous = job.rendezvous
+    steady = rendezvous.phase == "training" and rendezvous.confirmed_at is not None
+    complete = rendezvous.finished_at is None and not job.members.disconnected
+    return steady and complete and not any(member.suspected for member in job.members)

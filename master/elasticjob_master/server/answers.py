@@ -109,9 +109,7 @@ def report(controller: Controller, config: Config) -> pb.Report:
 
 def stored_answers(controller: Controller, config: Config) -> pb.StoredAnswers:
     """Return all messages, with a bounded number of members."""
-    known = sorted(
-        controller.members, key=lambda member: (member.identity.role, member.identity.index)
-    )
+    known = sorted(controller.members, key=lambda member: member.identity.key)
     listed = known[:MOST_MEMBERS]
     ranks = {uid: rank for rank, uid in enumerate(controller.rendezvous.world)}
     return pb.StoredAnswers(

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from tests.support.command_line import ELASTICJOB
 from tests.support.e2e.sandbox import Sandbox
+from tests.support.warm_process import run_warm
 
 
 @dataclass(frozen=True)
@@ -28,14 +29,7 @@ class CommandLineUser:
         self, name: str, *arguments: str, stdin: str | None = None
     ) -> subprocess.CompletedProcess[str]:
         """Run a command to its end."""
-        done = subprocess.run(
-            self.command(name, *arguments),
-            input=stdin,
-            capture_output=True,
-            text=True,
-            timeout=100,
-            check=False,
-        )
+        done = run_warm("elasticjob", *map(str, self.command(name, *arguments)[1:]), stdin=stdin)
         print("$ elasticjob", name, *arguments, done.returncode, done.stdout[-3000:], done.stderr)
         return done
 

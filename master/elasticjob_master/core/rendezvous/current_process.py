@@ -17,6 +17,19 @@ def runs(member: Member | None, process_round: int) -> bool:
     return not process_round or (member is not None and member.process_round == process_round)
 
 
+def check_round(process_round: int, present: int) -> None:
+    """Refuse a process of another round than the present one.
+
+    Raises:
+        NotReadyYet: an earlier master has begun a later round.
+        NotCurrent: the round is over.
+    """
+    if process_round > present:
+        raise NotReadyYet(f"round is {process_round}; this master knows of {present} so far")
+    if process_round < present:
+        raise NotCurrent(f"round is {process_round}; it is over, the present one is {present}")
+
+
 def check_process(state: RendezvousState, uid: str, process_round: int) -> Member:
     """Return the member whose process calls.
 
@@ -60,7 +73,7 @@ def check_current(state: RendezvousState, uid: str, process_round: int) -> Membe
             reason = f"pod {pod} is not in the world of round {state.round}"
             raise NotCurrent(reason) if member.leaving else NotReadyYet(reason)
     elif 0 < process_round < state.round:
-        raise NotCurrent(f"round is {process_round}; it is over, the present one is {state.round}")
+        check_round(process_round, state.round)
     return member
 
 

@@ -182,7 +182,7 @@ class ProcessStarted(Event):
         if member is not None and member.process_round == self.round:
             member.started = True
             member.crash_excused = False
-            state.unfit.pop((member.identity.role, member.identity.index), None)
+            state.unfit.pop(member.identity.key, None)
 
 
 @dataclass(frozen=True)

@@ -39,6 +39,11 @@ class Identity:
     slots: int = 1
 
     @property
+    def key(self) -> MemberKey:
+        """Its role and index."""
+        return self.role, self.index
+
+    @property
     def peer(self) -> Peer:
         """The pod in the form that the frameworks' environments are made from."""
         return Peer(self.pod_name, self.role, self.index, self.address, self.slots)
@@ -238,7 +243,7 @@ class Members:
 
     def __init__(self) -> None:
         self._by_uid: dict[str, Member] = {}
-        self._by_role_and_index: dict[MemberKey, str] = {}
+        self._by_key: dict[MemberKey, str] = {}
         self._next_order = 1
         self.disconnected: set[str] = set()
         """UIDs of members without a stream that should reconnect: all that have not succeeded."""
@@ -257,7 +262,7 @@ class Members:
 
     def member_at(self, identity: Identity) -> Member | None:
         """Return the member that has this role and index, or None."""
-        return self._by_uid.get(self._by_role_and_index.get((identity.role, identity.index), ""))
+        return self._by_uid.get(self._by_key.get(identity.key, ""))
 
     def check_registration(self, identity: Identity) -> None:
         """Check that a pod may register.
@@ -272,25 +277,18 @@ class Members:
             raise NotCurrent(
                 f"there are {len(self)} members already; a job can have at most {MOST_MEMBERS}"
             )
-        if known is not None and (known.identity.role, known.identity.index) != (
-            identity.role,
-            identity.index,
-        ):
-            place = f"{known.identity.role} {known.identity.index}"
-            raise NotCurrent(
-                f"pod UID {identity.pod_uid} is {place}; "
-                f"it cannot become {identity.role} {identity.index}"
-            )
-        old = self.member_at(identity)
-        if old is None or old.uid == identity.pod_uid:
+        place = f"{identity.role} {identity.index}"
+        if known is not None and known.identity.key != identity.key:
+            before = f"{known.identity.role} {known.identity.index}"
+            raise NotCurrent(f"pod UID {identity.pod_uid} is {before}; it cannot become {place}")
+        present = self.member_at(identity)
+        if present is None or present.uid == identity.pod_uid:
             return
-        newer = old.identity.incarnation > identity.incarnation
-        if newer or (
-            old.identity.incarnation == identity.incarnation and old.disconnected_since is None
-        ):
-            present = f"{old.identity.pod_name} (incarnation {old.identity.incarnation})"
+        newer = identity.incarnation - present.identity.incarnation
+        if newer < 0 or (newer == 0 and present.disconnected_since is None):
+            pod = f"{present.identity.pod_name} (incarnation {present.identity.incarnation})"
             raise NotCurrent(
-                f"{identity.role} {identity.index} is pod {present}; "
+                f"{place} is pod {pod}; "
                 f"pod {identity.pod_name} ({identity.incarnation}) is not newer"
             )
 
@@ -304,7 +302,7 @@ class Members:
         """Insert a member as it is."""
         self._next_order = max(self._next_order, member.order + 1)
         self._by_uid[member.uid] = member
-        self._by_role_and_index[member.identity.role, member.identity.index] = member.uid
+        self._by_key[member.identity.key] = member.uid
         self.set_disconnected(member, member.disconnected_since)
 
     def restore(self, member: Member, *, in_world: bool) -> None:
@@ -322,9 +320,8 @@ class Members:
         self._by_uid.pop(member.uid, None)
         self.disconnected.discard(member.uid)
         self.awaited.discard(member.uid)
-        place = (member.identity.role, member.identity.index)
-        if self._by_role_and_index.get(place) == member.uid:
-            del self._by_role_and_index[place]
+        if self._by_key.get(member.identity.key) == member.uid:
+            del self._by_key[member.identity.key]
 
     def set_disconnected(self, member: Member, since: float | None) -> None:
         """Record since when a member has had no stream; None if it has one."""

@@ -104,7 +104,7 @@ def reject_broken_node(state: RendezvousState, member: Member) -> None:
 
 def _apply_result(state: RendezvousState, member: Member) -> None:
     """Make a member on an unfit node leave, and record the problem until a pod there passes."""
-    place = (member.identity.role, member.identity.index)
+    place = member.identity.key
     state.unfit.pop(place, None)
     state.note(member.uid)
     if member.node_check.stage == "failed":

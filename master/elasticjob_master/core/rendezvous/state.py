@@ -284,7 +284,7 @@ class RendezvousState:
 
     def is_successor(self, member: Member) -> bool:
         """Return whether a member waits for the end of the one that it replaces."""
-        return (member.identity.role, member.identity.index) in self.successors
+        return member.identity.key in self.successors
 
     def awaits_reconnections(self, now: float) -> bool:
         """Return whether this master has restarted and does not know yet which processes run."""

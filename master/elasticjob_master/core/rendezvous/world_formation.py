@@ -85,7 +85,7 @@ def count_by_role(members: Iterable[Member]) -> Mapping[str, int]:
 
 
 def _domain(member: Member, domains: Mapping[MemberKey, str]) -> str | None:
-    return domains.get((member.identity.role, member.identity.index))
+    return domains.get(member.identity.key)
 
 
 def _node(member: Member) -> str:

@@ -10,13 +10,14 @@ from typing import Any
 
 import grpc
 from elasticjob_api.limits import LISTED_MEMBERS
-from elasticjob_api.refusals import BadRequest, NotCurrent, NotReadyYet, UnknownName
+from elasticjob_api.refusals import BadRequest, UnknownName
 from elasticjob_api.step_report import report_of
 from elasticjob_api.v1 import agent_pb2 as pb
 
 from elasticjob_master.agent_streams import Send
 from elasticjob_master.controller import Controller
 from elasticjob_master.core.rendezvous import commands, member_events
+from elasticjob_master.core.rendezvous.current_process import check_round
 from elasticjob_master.core.rendezvous.members import Link, Member
 from elasticjob_master.server import protobuf
 from elasticjob_master.server.callers import Callers
@@ -98,11 +99,7 @@ class AgentService:
     async def GetWorldOfRound(self, request: pb.GetWorldOfRoundRequest, context: Any) -> bytes:
         # All members may ask at the same time: the turns bound the copies in memory.
         await in_turn(self._answer_turns, context)
-        present = self._controller.rendezvous.round
-        if request.round > present:
-            raise NotReadyYet(f"round is {request.round}; this master knows of {present} so far")
-        if request.round < present:
-            raise NotCurrent(f"round is {request.round}; it is over, the present one is {present}")
+        check_round(request.round, self._controller.rendezvous.round)
         return self._messages_of_world().answer
 
     async def Connect(self, messages: AsyncIterator[pb.AgentMessage], context: Context) -> None:

@@ -7,7 +7,7 @@ from dataclasses import asdict
 from typing import Any
 
 from elasticjob_api.frameworks import horovod
-from elasticjob_api.refusals import BadRequest, NotCurrent, NotReadyYet
+from elasticjob_api.refusals import NotCurrent, NotReadyYet
 from elasticjob_api.v1 import horovod_pb2 as pb
 from elasticjob_api.v1.horovod_pb2_grpc import HorovodServiceServicer
 
@@ -16,11 +16,10 @@ from elasticjob_master.core.rendezvous import elastic_driver
 from elasticjob_master.core.rendezvous.current_process import check_process
 from elasticjob_master.core.rendezvous.member_events import PlaceRequested
 from elasticjob_master.core.sync.gloo_values import GlooValues
-from elasticjob_master.server.services.waiters import Waiters
+from elasticjob_master.server.services.waiters import Waiters, checked_wait
 
 MOST_WAITING = 40_000
 """Two requests of each member of the largest job."""
-LONGEST_WAIT_SECONDS = 60.0
 _NEXT_WORLD = None
 """The key of calls that wait for a world. Calls that wait for a value have its key, a string."""
 
@@ -39,7 +38,7 @@ class HorovodService(HorovodServiceServicer):
         controller.subscribe("decided", self._decided)
 
     async def Join(self, request: pb.JoinRequest, context: Any) -> pb.JoinResponse:
-        async with asyncio.timeout(_wait_seconds(request.wait_seconds)):
+        async with asyncio.timeout(checked_wait(request.wait_seconds)):
             self._check_driver()
             job = self._controller.rendezvous
             member = check_process(job, request.pod_uid, request.process_round)
@@ -57,7 +56,7 @@ class HorovodService(HorovodServiceServicer):
         return pb.PutResponse()
 
     async def Get(self, request: pb.GetRequest, context: Any) -> pb.GetResponse:
-        async with asyncio.timeout(_wait_seconds(request.wait_seconds)):
+        async with asyncio.timeout(checked_wait(request.wait_seconds)):
             self._check_round(request.round)
             while (value := self._values.get(request.round, request.key)) is None:
                 await self._waiters.wait(request.key)
@@ -111,12 +110,3 @@ class HorovodService(HorovodServiceServicer):
         if job.rules.elastic_driver and 0 < job.begun_round == job.round:
             self._slots_of("")  # computed now, while all members of the world exist
         self._waiters.wake(_NEXT_WORLD)
-
-
-def _wait_seconds(seconds: float) -> float:
-    """Return how long a request may wait."""
-    if not 0 < seconds <= LONGEST_WAIT_SECONDS:
-        raise BadRequest(
-            f"wait_seconds is {seconds:g}; it must be more than 0, at most {LONGEST_WAIT_SECONDS:g}"
-        )
-    return seconds

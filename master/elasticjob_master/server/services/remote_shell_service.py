@@ -17,7 +17,7 @@ from elasticjob_api.v1.remote_shell_pb2_grpc import RemoteShellServiceServicer
 
 from elasticjob_master.controller import Controller
 from elasticjob_master.server.callers import Callers
-from elasticjob_master.server.services.waiters import Waiters
+from elasticjob_master.server.services.waiters import Waiters, checked_wait
 
 MOST_WAITING = 20_000
 """Calls that wait at the same time. Each remote process has four of them."""
@@ -25,7 +25,6 @@ LONGEST_DATA = 256 * 1024
 MOST_DATA = 64 * 1024 * 1024
 """Bytes of all messages that wait at the same time."""
 LONGEST_TEXT = 253
-LONGEST_WAIT_SECONDS = 60.0
 
 _Direction = tuple[bool, str, str]
 """One direction of one session: whether it leads to the worker, the host, and the session."""
@@ -136,6 +135,4 @@ class RemoteShellService(RemoteShellServiceServicer):
 def _check(*texts: str, wait_seconds: float) -> None:
     if any(len(text) > LONGEST_TEXT for text in texts):
         raise BadRequest(f"host, session and id have at most {LONGEST_TEXT} characters")
-    if not 0 < wait_seconds <= LONGEST_WAIT_SECONDS:
-        bounds = f"more than 0, at most {LONGEST_WAIT_SECONDS:g}"
-        raise BadRequest(f"wait_seconds is {wait_seconds:g}; it must be {bounds}")
+    checked_wait(wait_seconds)

@@ -13,12 +13,12 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
 
-from elasticjob_api.refusals import BadRequest, NotCurrent, NotReadyYet, UnknownName
+from elasticjob_api.refusals import BadRequest, NotCurrent, UnknownName
 from elasticjob_api.v1 import rendezvous_pb2 as pb
 from elasticjob_api.v1.rendezvous_pb2_grpc import RendezvousServiceServicer
 
 from elasticjob_master.controller import Controller
-from elasticjob_master.core.rendezvous.current_process import check_may_commit
+from elasticjob_master.core.rendezvous.current_process import check_may_commit, check_round
 from elasticjob_master.core.sync.key_value import check_keys
 from elasticjob_master.persistence.state_writer import StateWriter
 from elasticjob_master.server.services.waiters import Waiters
@@ -146,11 +146,7 @@ class RendezvousService(RendezvousServiceServicer):
         )
 
     def _check_round(self, round_: int) -> None:
-        present = self._controller.keyvalue.round
-        if round_ > present:
-            raise NotReadyYet(f"round is {round_}; this master knows of {present} so far")
-        if round_ < present:
-            raise NotCurrent(f"round is {round_}; it is over, the present one is {present}")
+        check_round(round_, self._controller.keyvalue.round)
 
     def _changed(self, kind: str, name: str) -> None:
         self._controller.changed()

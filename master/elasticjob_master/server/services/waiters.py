@@ -5,7 +5,18 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Hashable
 
-from elasticjob_api.refusals import LimitReached
+from elasticjob_api.refusals import BadRequest, LimitReached
+
+LONGEST_WAIT_SECONDS = 60.0
+
+
+def checked_wait(seconds: float) -> float:
+    """Return a request's wait_seconds. Raises `BadRequest`."""
+    if not 0 < seconds <= LONGEST_WAIT_SECONDS:
+        raise BadRequest(
+            f"wait_seconds is {seconds:g}; it must be more than 0, at most {LONGEST_WAIT_SECONDS:g}"
+        )
+    return seconds
 
 
 class Waiters:
