@@ -24,7 +24,8 @@ from elasticjob_operator.core.manifests.pods import member_pod
 from elasticjob_operator.core.model import actions as do
 from elasticjob_operator.core.model.identity import identity_of
 from elasticjob_operator.core.model.pod import Pod
-from elasticjob_operator.store import JobKey, Store
+from elasticjob_operator.job_keys import JobKey
+from elasticjob_operator.store import Store
 from msgspec.structs import replace
 
 from bench import jobs

@@ -22,7 +22,8 @@ from elasticjob_operator.core.model.limit_ranges import LimitRange
 from elasticjob_operator.core.model.nodes import Node
 from elasticjob_operator.core.model.workload import Flavor, Workload
 from elasticjob_operator.core.partitioning import Scope
-from elasticjob_operator.store import JobKey, Store
+from elasticjob_operator.job_keys import JobKey
+from elasticjob_operator.store import Store
 
 log = logging.getLogger(__name__)
 _REFUSED_RETRY_SECONDS = 600.0

@@ -20,8 +20,9 @@ from elasticjob_kube.session import Kube
 
 from elasticjob_operator.core.partitioning import Scope
 from elasticjob_operator.events import Subject
+from elasticjob_operator.job_keys import Custom, JobKey
 from elasticjob_operator.own_conditions import OwnConditions
-from elasticjob_operator.store import TYPES, Custom, JobKey, Store, to_cache
+from elasticjob_operator.store import TYPES, Store, to_cache
 
 log = logging.getLogger(__name__)
 _PAUSE_SECONDS = 1.0

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
-from elasticjob_operator.store import JobKey
+from elasticjob_operator.job_keys import JobKey
 
 MAX_SERIES = 500
 """The number of jobs with metrics of their own."""

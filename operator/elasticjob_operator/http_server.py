@@ -25,8 +25,9 @@ from prometheus_client.registry import Collector
 
 from elasticjob_operator.core.partitioning import Partition
 from elasticjob_operator.decision_costs import DecisionCosts
+from elasticjob_operator.job_keys import JobKey
 from elasticjob_operator.job_metrics import job_metrics
-from elasticjob_operator.store import JobKey, Store
+from elasticjob_operator.store import Store
 from elasticjob_operator.work_queue import WorkQueue
 
 

@@ -29,7 +29,8 @@ from elasticjob_operator.cluster_watches import run_if_allowed
 from elasticjob_operator.core.partitioning import Scope
 from elasticjob_operator.ensure_infrastructure import POD_GROUPS, WATCHED
 from elasticjob_operator.infrastructure_record import ObjectVersion
-from elasticjob_operator.store import JobKey, Store
+from elasticjob_operator.job_keys import JobKey
+from elasticjob_operator.store import Store
 
 CHECK_SECONDS = 40.0
 _BATCH_SECONDS = 1.0

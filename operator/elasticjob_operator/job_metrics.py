@@ -14,7 +14,8 @@ from elasticjob_api.job_status import ENDED
 from elasticjob_api.scaleplan import ScalePlan
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 
-from elasticjob_operator.store import Store, key_of
+from elasticjob_operator.job_keys import key_of
+from elasticjob_operator.store import Store
 
 MAX_JOBS = 200
 """The number of jobs with series of their own: those that have not ended, and the oldest, first."""

@@ -25,12 +25,12 @@ from elasticjob_operator.events import Events
 from elasticjob_operator.executor import Executor
 from elasticjob_operator.http_server import Led
 from elasticjob_operator.infrastructure_watch import InfrastructureWatch
+from elasticjob_operator.job_keys import JobKey
 from elasticjob_operator.other_operators import OtherOperators
 from elasticjob_operator.own_conditions import OwnConditions
 from elasticjob_operator.pod_executor import PodExecutor
 from elasticjob_operator.reconcile import Reconciler
 from elasticjob_operator.rules_watch import RulesWatch
-from elasticjob_operator.store import JobKey
 from elasticjob_operator.work_queue import WorkQueue
 from elasticjob_operator.workload_executor import WorkloadExecutor
 

@@ -16,7 +16,8 @@ from elasticjob_operator.core.scaling.request_status import end_without_job
 from elasticjob_operator.decision_costs import DecisionCosts
 from elasticjob_operator.errors import StaleState
 from elasticjob_operator.executor import Executor
-from elasticjob_operator.store import JobKey, Store
+from elasticjob_operator.job_keys import JobKey
+from elasticjob_operator.store import Store
 from elasticjob_operator.work_queue import Retry, retry_after
 
 log = logging.getLogger(__name__)

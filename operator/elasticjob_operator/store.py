@@ -38,13 +38,13 @@ from elasticjob_operator.core.model.nodes import Node
 from elasticjob_operator.core.model.observed import Observed
 from elasticjob_operator.core.model.pod import Pod
 from elasticjob_operator.infrastructure_record import InfrastructureRecord
+from elasticjob_operator.job_keys import Custom, JobKey, key_of
 from elasticjob_operator.pod_store import PodStore
 
 log = logging.getLogger(__name__)
 _MAX_DELETED_UIDS = 10_000
 """The number of deleted objects whose UID is kept: a late event must not bring one of them back."""
 
-Custom = ElasticJob | ScalePlan | ScaleIn | ScaleOut
 TYPES: Mapping[Resource, type[Custom]] = {
     ELASTIC_JOBS: ElasticJob,
     SCALE_PLANS: ScalePlan,
@@ -54,20 +54,6 @@ TYPES: Mapping[Resource, type[Custom]] = {
 for _type in TYPES.values():
     # This prepares decoding, so that the first object of a kind is not delayed.
     msgspec.json.Decoder(_type)
-
-
-@dataclass(frozen=True)
-class JobKey:
-    """Namespace and name of a job, the key of the work queue.
-
-    The job need not exist: a plan may name any job.
-    """
-
-    namespace: str
-    name: str
-
-    def __str__(self) -> str:
-        return f"{self.namespace}/{self.name}"
 
 
 @dataclass
@@ -324,9 +310,3 @@ class Store:
 def to_cache(custom: Custom) -> Custom:
     """Return a custom resource with no more than is read of it."""
     return without_unused_templates(custom) if isinstance(custom, ElasticJob) else custom
-
-
-def key_of(custom: Custom) -> JobKey:
-    """Return the key of a job, or of the job that a plan or request names."""
-    name = custom.metadata.name if isinstance(custom, ElasticJob) else custom.spec.job_name
-    return JobKey(custom.metadata.namespace, name)

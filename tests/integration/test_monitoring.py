@@ -23,7 +23,7 @@ from elasticjob_kube.session import Kube
 from elasticjob_localcluster.controlplane.ports import free_port
 from elasticjob_operator.core.partitioning import Partition
 from elasticjob_operator.http_server import OperatorState, serve_http
-from elasticjob_operator.store import JobKey
+from elasticjob_operator.job_keys import JobKey
 from elasticjob_operator.work_queue import WorkQueue
 from prometheus_client import CollectorRegistry, generate_latest
 

@@ -15,7 +15,8 @@ from elasticjob_master.persistence.store import NoStore
 from elasticjob_master.persistence.stored_state import EncodedState
 from elasticjob_master.server.metrics import CallCounts, Metrics
 from elasticjob_operator.http_server import OperatorState
-from elasticjob_operator.store import JobKey, Store
+from elasticjob_operator.job_keys import JobKey
+from elasticjob_operator.store import Store
 from elasticjob_shards import Dataset
 
 NAMESPACE = "ns"

@@ -1,1 +1,1 @@
-"""`elasticjob query`: asks a job's master and shows its answers."""
+"""`elasticjob query`, `history`, `stacks` and `top`: ask a job's master and show its answers."""

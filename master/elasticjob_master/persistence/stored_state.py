@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import msgspec
+from elasticjob_api.pod_identity import MemberKey
 from msgspec.structs import replace
 
 from elasticjob_master.core.accounting import StoredAccounting
@@ -128,7 +129,7 @@ class StoredState(msgspec.Struct, frozen=True, rename=_STORED_NAMES):
     finished: bool = False
     world_failed: bool = False
     world_incomplete: bool = False
-    successors: list[tuple[str, int]] = []
+    successors: list[MemberKey] = []
     members: list[StoredMember] = []
     host_version: int = 0
     hosts: list[Host] = []

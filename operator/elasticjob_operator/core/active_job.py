@@ -39,8 +39,8 @@ from elasticjob_operator.core.quota.flavors import with_flavors
 from elasticjob_operator.core.quota.waiting import seconds_until_replaced, why_plan_waits
 from elasticjob_operator.core.quota.workloads import workloads_while_active
 from elasticjob_operator.core.retry import end_job
-from elasticjob_operator.core.scaling.execution import ScalingResult
 from elasticjob_operator.core.scaling.plan_queue import advance_scaling, members_at_rest
+from elasticjob_operator.core.scaling.scaling_result import ScalingResult
 from elasticjob_operator.core.status_writes import decision_with_status
 from elasticjob_operator.core.waiting import waiting_roles, why_they_wait
 

@@ -38,9 +38,10 @@ from elasticjob_operator.decision_costs import DecisionCosts
 from elasticjob_operator.errors import StaleState
 from elasticjob_operator.events import Events
 from elasticjob_operator.executor import Executor
+from elasticjob_operator.job_keys import JobKey
 from elasticjob_operator.pod_executor import PodExecutor
 from elasticjob_operator.reconcile import Reconciler
-from elasticjob_operator.store import JobKey, Store
+from elasticjob_operator.store import Store
 from elasticjob_operator.work_queue import Retry
 from elasticjob_operator.workload_executor import WorkloadExecutor
 

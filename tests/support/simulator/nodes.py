@@ -15,7 +15,7 @@ from elasticjob_kube.errors import Refused
 from elasticjob_kube.resources import PODS, SCALE_INS, SCALE_OUTS, SCALE_PLANS, Resource
 from elasticjob_operator.core.decide import decide
 from elasticjob_operator.errors import StaleState
-from elasticjob_operator.store import JobKey
+from elasticjob_operator.job_keys import JobKey
 from elasticjob_operator.work_queue import Retry
 
 from tests.support.simulator.cluster import DEFAULTS, JOB, NAMESPACE, Cluster, Operator

@@ -20,11 +20,12 @@ from elasticjob_operator.core.partitioning import Scope
 from elasticjob_operator.custom_watches import custom_informers
 from elasticjob_operator.events import Events
 from elasticjob_operator.executor import Executor
+from elasticjob_operator.job_keys import JobKey
 from elasticjob_operator.own_conditions import OwnConditions
 from elasticjob_operator.pod_executor import PodExecutor
 from elasticjob_operator.reconcile import Reconciler
 from elasticjob_operator.rules_watch import RulesWatch
-from elasticjob_operator.store import JobKey, Store
+from elasticjob_operator.store import Store
 from elasticjob_operator.work_queue import Retry, WorkQueue
 
 from tests.support.simulator.cluster import DEFAULTS, NAMESPACE, free_of_cost

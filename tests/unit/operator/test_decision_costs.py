@@ -9,7 +9,7 @@ from dataclasses import replace
 import pytest
 from elasticjob_kube.resources import ELASTIC_JOBS
 from elasticjob_operator.decision_costs import LONGEST_PAUSE_SECONDS, MAX_SERIES, DecisionCosts
-from elasticjob_operator.store import JobKey
+from elasticjob_operator.job_keys import JobKey
 from elasticjob_operator.work_queue import WorkQueue
 
 from tests.support.job_cluster import end_training, new_cluster, pod_names

@@ -18,7 +18,7 @@ from elasticjob_kube.session import Kube, connect
 from elasticjob_operator import job_metrics
 from elasticjob_operator.core.partitioning import Partition
 from elasticjob_operator.http_server import OperatorState, serve_http
-from elasticjob_operator.store import JobKey
+from elasticjob_operator.job_keys import JobKey
 from elasticjob_operator.work_queue import WorkQueue
 from prometheus_client.parser import text_string_to_metric_families
 

@@ -35,7 +35,7 @@ from elasticjob_operator.core.manifests.master_pod import master_pod
 from elasticjob_operator.ensure_infrastructure import ensure_infrastructure
 from elasticjob_operator.errors import COLLECTION_SECONDS
 from elasticjob_operator.events import Events
-from elasticjob_operator.store import JobKey
+from elasticjob_operator.job_keys import JobKey
 from elasticjob_operator.work_queue import Retry
 
 from tests.support.simulator.cluster import DEFAULTS, JOB, NAMESPACE, Cluster, Operator, job_body

@@ -26,7 +26,7 @@ from elasticjob_operator.core.manifests.infrastructure import (
     metadata_correction,
 )
 from elasticjob_operator.infrastructure_watch import InfrastructureWatch, Metadata
-from elasticjob_operator.store import JobKey
+from elasticjob_operator.job_keys import JobKey
 
 from tests.support.job_cluster import pod_names
 from tests.support.simulator.cluster import JOB, Cluster, Operator, job_body

@@ -15,8 +15,9 @@ from elasticjob_operator.core.model.identity import identity_of, pod_labels
 from elasticjob_operator.core.model.observed import owner_reference
 from elasticjob_operator.core.model.pod import Pod
 from elasticjob_operator.events import Events
+from elasticjob_operator.job_keys import JobKey
 from elasticjob_operator.other_operators import OtherOperators
-from elasticjob_operator.store import JobKey, Store
+from elasticjob_operator.store import Store
 
 OWN = "one/elasticjob-operator"
 OTHER = "two/elasticjob-operator"

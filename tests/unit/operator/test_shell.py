@@ -14,7 +14,8 @@ from elasticjob_operator import pod_executor, work_queue
 from elasticjob_operator.core.model.actions import EmitEvent, WriteBackReplicas
 from elasticjob_operator.errors import StaleState
 from elasticjob_operator.events import Events, Subject
-from elasticjob_operator.store import JobKey, Store
+from elasticjob_operator.job_keys import JobKey
+from elasticjob_operator.store import Store
 from elasticjob_operator.work_queue import Retry, WorkQueue
 
 from tests.support.simulator.cluster import JOB, NAMESPACE, Cluster, job_body

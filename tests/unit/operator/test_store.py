@@ -15,8 +15,9 @@ from elasticjob_operator.core.model.limit_ranges import LimitRange
 from elasticjob_operator.core.partitioning import Scope
 from elasticjob_operator.custom_watches import custom_informers
 from elasticjob_operator.events import Events
+from elasticjob_operator.job_keys import JobKey
 from elasticjob_operator.own_conditions import OwnConditions
-from elasticjob_operator.store import JobKey, Store
+from elasticjob_operator.store import Store
 
 from tests.support.simulator.fake_kube import FakeKube
 

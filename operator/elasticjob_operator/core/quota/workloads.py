@@ -47,7 +47,7 @@ from elasticjob_operator.core.quota.demand import (
     same_counts,
 )
 from elasticjob_operator.core.quota.waiting import seconds_until_replaced
-from elasticjob_operator.core.scaling.execution import ScalingResult
+from elasticjob_operator.core.scaling.scaling_result import ScalingResult
 
 WORKLOAD_VERSION = "kueue.x-k8s.io/v1beta2"
 _REQUEUED_BY_JOB = ("Preempted", "NodeFailures")

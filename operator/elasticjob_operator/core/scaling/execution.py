@@ -12,8 +12,8 @@ stopped.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Sequence
+from dataclasses import dataclass
 
 from elasticjob_api.elasticjob import ElasticJobStatus
 from elasticjob_api.indices import IndexSet
@@ -22,11 +22,9 @@ from elasticjob_api.scaleplan import PlanPhase, ScalePlan, ScalePlanStatus
 from elasticjob_api.times import format_time, parse_time
 from msgspec.structs import replace
 
-from elasticjob_operator.core.manifests.placement import AvoidedNodes
 from elasticjob_operator.core.model import patches
 from elasticjob_operator.core.model.actions import Action
 from elasticjob_operator.core.model.observed import Observed
-from elasticjob_operator.core.model.plan import Indices, Quantities, ResolvedPlan
 from elasticjob_operator.core.model.pod import Pod
 from elasticjob_operator.core.scaling import (
     completion_status,
@@ -42,40 +40,12 @@ from elasticjob_operator.core.scaling.plan_membership import (
     membership_of,
     with_membership,
 )
+from elasticjob_operator.core.scaling.scaling_result import ScalingResult
 
 _RESIZE_CHECK_SECONDS = 1.0
 """Seconds between two checks of whether the kubelets have done the resizes."""
 _RESIZE_BATCH_SECONDS = 10
 """A resize that is requested later than this after the first one restarts the time for resizes."""
-
-
-@dataclass(frozen=True)
-class ScalingResult:
-    """What scaling changes now: the job's new status, its members, and actions.
-
-    Attributes:
-        status: the job's status with what the plan has changed.
-        staying: members per role that the plan does not remove; without failed replacements.
-        counted: members per role whose success counts. These make up the size, without the surplus
-            of a replacement, and with those that drain: the job has not succeeded while one of them
-            trains.
-        overrides: resources per role that the plan is setting for every member.
-        avoided_nodes: by role and index of a new member, the nodes that its pod avoids.
-        planned: the plan that begins now, or waits for quota; what it needs counts already.
-        first: what to do before the job's status is written: a plan that begins is stored first.
-        actions: what to do after the job's status is written.
-        requeue_after: seconds after which to decide again without a change; None for never.
-    """
-
-    status: ElasticJobStatus
-    staying: Indices
-    counted: Indices
-    overrides: Mapping[str, Quantities] = field(default_factory=dict)
-    avoided_nodes: Mapping[MemberKey, AvoidedNodes] = field(default_factory=dict)
-    planned: ResolvedPlan | None = None
-    first: Sequence[Action] = ()
-    actions: Sequence[Action] = ()
-    requeue_after: float | None = None
 
 
 def advance(

@@ -37,9 +37,9 @@ from elasticjob_operator.core.scaling import (
     request_status,
 )
 from elasticjob_operator.core.scaling.ended_plans import delete_old_plans
-from elasticjob_operator.core.scaling.execution import ScalingResult
 from elasticjob_operator.core.scaling.plan_membership import without_plan
 from elasticjob_operator.core.scaling.resolve import resolve
+from elasticjob_operator.core.scaling.scaling_result import ScalingResult
 from elasticjob_operator.core.scaling.waiting_queue import (
     QueueItem,
     is_requested,

@@ -13,7 +13,7 @@ from elasticjob_kube.errors import Refused
 from elasticjob_kube.resources import ELASTIC_JOBS, PODS, SCALE_INS, SCALE_OUTS, VOLUME_CLAIMS
 from elasticjob_operator import pod_executor
 from elasticjob_operator.events import Events
-from elasticjob_operator.store import JobKey
+from elasticjob_operator.job_keys import JobKey
 from elasticjob_operator.work_queue import Retry
 
 from tests.support.job_cluster import new_cluster

@@ -13,7 +13,7 @@ from elasticjob_api.times import format_time
 from elasticjob_kube.errors import Refused
 from elasticjob_kube.resources import PODS, SCALE_OUTS
 from elasticjob_operator.core.decide import decide
-from elasticjob_operator.store import JobKey
+from elasticjob_operator.job_keys import JobKey
 from elasticjob_operator.work_queue import Retry
 
 from tests.support.job_cluster import end_training, new_cluster, pod_names, set_suspend

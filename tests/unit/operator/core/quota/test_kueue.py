@@ -23,8 +23,8 @@ from elasticjob_kube.resources import (
 )
 from elasticjob_operator.core.model.workload import KUEUE_QUEUE, workload_name
 from elasticjob_operator.decision_costs import DecisionCosts
+from elasticjob_operator.job_keys import JobKey
 from elasticjob_operator.reconcile import Reconciler
-from elasticjob_operator.store import JobKey
 from elasticjob_operator.work_queue import WorkQueue
 
 from tests.support.job_cluster import (

@@ -30,7 +30,7 @@ from elasticjob_operator.core.model.pod import Pod
 from elasticjob_operator.core.scaling.limits import check_bounds
 from elasticjob_operator.core.scaling.resize import resize_request
 from elasticjob_operator.events import Events
-from elasticjob_operator.store import JobKey
+from elasticjob_operator.job_keys import JobKey
 
 from tests.support.sampling import crash_matrix
 from tests.support.simulator.cluster import JOB, NAMESPACE, Cluster, Operator
