@@ -52,8 +52,12 @@ def test_an_agent_that_does_not_read_costs_neither_time_nor_memory(
                 step += 1
                 elasticjob.report_step(step, samples=1, metrics={f"{step % 1000}-{'x' * 50}": 1.0})
 
-        # Until a write waits for good, since the socket is full.
-        while not connection._writing or select.select([], [connection._socket], [], 0)[1]:
+        # Until a write waits for good: thousands of reports wait for its end, and the socket is
+        # full. Select alone does not say so, since a socket takes a little after it is not ready.
+        while (
+            connection._report.get("samples", 0) < 20_000
+            or select.select([], [connection._socket], [], 0)[1]
+        ):
             report(100)
             assert step < 3_000_000, "the socket never filled"
         tracemalloc.start()
