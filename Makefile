@@ -166,7 +166,7 @@ INSTALL = $(BIN)/python -m pip install --quiet --disable-pip-version-check --req
 $(READY): pyproject.toml locks/dev.txt
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "ElasticJob needs Python 3.11 or newer; this is " + sys.version.split()[0] + ". Set PYTHON=python3.x")'
 	@echo "Making the virtual environment in $(VENV) (once; half a minute)"
-	@$(PYTHON) -m venv $(VENV)
+	@$(PYTHON) -m venv --clear $(VENV)
 	@# uv takes a quarter of pip's time. pip is tried, too, since only pip reads the settings of a mirror in pip.conf.
 	@sed -n '/^uv==/,/[^\\]$$/p' locks/dev.txt > $(VENV)/uv.txt
 	@$(INSTALL) -r $(VENV)/uv.txt

@@ -91,6 +91,7 @@ async def test_two_users_see_and_change_what_their_rights_allow(
 
 
 @pytest.mark.guarantee("page-of-all-jobs")
+@pytest.mark.thorough
 async def test_rights_that_are_taken_away_end_with_the_next_look(
     users: Users, kube: Kube, namespace: str
 ) -> None:
@@ -150,6 +151,7 @@ async def test_only_pages_with_the_token_of_this_server_get_data_and_change_jobs
 
 
 @pytest.mark.guarantee("page-of-all-jobs")
+@pytest.mark.thorough
 async def test_jobs_of_all_namespaces_are_shown_where_the_user_may_list_them(
     users: Users, kube: Kube, namespace: str
 ) -> None:

@@ -18,6 +18,8 @@ from elasticjob_cli.main import COMMANDS, GROUPS, command_line
 from elasticjob_operator.certificates import new_job_secrets
 from typer.testing import CliRunner
 
+from tests.support.thorough import some_of
+
 
 def test_the_list_of_commands_imports_none_of_them() -> None:
     script = (
@@ -115,7 +117,7 @@ WITHOUT_A_MASTER = (
 )
 
 
-@pytest.mark.parametrize("name", WITHOUT_A_MASTER)
+@pytest.mark.parametrize("name", some_of(WITHOUT_A_MASTER, every=5))
 def test_a_command_that_queries_no_master_does_not_import_grpc(name: str) -> None:
     script = (
         "import sys; from elasticjob_cli.main import command_line\n"

@@ -25,6 +25,7 @@ def install(pod: Path, folder: Path, *requirements: str) -> subprocess.Popen[str
 
 
 @pytest.mark.guarantee("packages-are-installed-at-the-start")
+@pytest.mark.thorough
 def test_two_pods_that_install_at_once_both_have_the_packages_and_a_later_one_installs_nothing(
     tmp_path: Path,
 ) -> None:

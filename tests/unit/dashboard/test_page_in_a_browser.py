@@ -36,6 +36,7 @@ async def test_texts_of_a_job_are_shown_as_text_also_on_a_phone() -> None:
 
 
 @pytest.mark.guarantee("page-shows-the-job")
+@pytest.mark.thorough
 async def test_values_plans_and_members_are_read_by_keyboard_alone() -> None:
     async with served_page() as served, open_browser() as browser:
         page = await visit(browser, served.url)
@@ -62,6 +63,7 @@ async def test_values_plans_and_members_are_read_by_keyboard_alone() -> None:
 
 
 @pytest.mark.guarantee("page-shows-the-job")
+@pytest.mark.thorough
 async def test_an_open_page_shows_changes_and_reads_whole_data_when_there_is_no_stream() -> None:
     async with served_page(streams=1) as served, open_browser() as browser:
         first = await visit(browser, served.url)

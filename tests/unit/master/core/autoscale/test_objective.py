@@ -307,7 +307,7 @@ def test_a_rate_that_comes_and_goes_makes_no_storm_of_plans() -> None:
 
 @pytest.fixture(
     scope="module",
-    params=some_of([(o, kind) for o in OBJECTIVES for kind in KINDS], every=2),
+    params=some_of([(o, kind) for o in OBJECTIVES for kind in KINDS], every=5),
     ids=str,
 )
 def met(request: pytest.FixtureRequest) -> tuple[str, str, list[Met]]:

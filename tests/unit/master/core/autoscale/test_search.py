@@ -52,7 +52,7 @@ def test_on_a_smooth_curve_the_best_size_is_found_in_few_plans(world: World) -> 
     assert outcome.most_plans <= MOST_PLANS, outcome
 
 
-@pytest.fixture(scope="module", params=KINDS)
+@pytest.fixture(scope="module", params=some_of(KINDS, every=3))
 def outcomes(request: pytest.FixtureRequest) -> list[Outcome]:
     """Return the results of some jobs in random worlds of one kind; `make simulate` runs more."""
     numbers = range(UNSEEN, UNSEEN + 4)
@@ -237,7 +237,7 @@ def test_a_neighbour_that_stays_for_half_an_hour_changes_nothing_once_the_size_i
     assert outcome.sizes == [[8, 16]], outcome
 
 
-@pytest.mark.parametrize("start", [50, 60, 62, 63])
+@pytest.mark.parametrize("start", some_of([63, 62, 60, 50], every=4))
 def test_a_job_that_begins_just_below_its_maximum_looks_for_fewer_members(start: int) -> None:
     world = World("near", "the maximum", input_bound(300.0), start, 64, noise=0.02)
     outcome = SimulatedJob(world).run(hours=6.0)
