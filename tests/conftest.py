@@ -200,15 +200,16 @@ async def kube(cluster: clusters.Cluster) -> AsyncIterator[Kube]:
 
 
 @pytest.fixture
-async def namespace(kube: Kube) -> AsyncIterator[str]:
-    """Create a namespace that accepts pods; delete it with its content after the test."""
+async def namespace(kube: Kube) -> str:
+    """Create a namespace that accepts pods.
+
+    It is not deleted: its cluster ends with the run, and a deletion takes the API server, etcd and
+    the controllers together 0.1 s of CPU, as they look for objects of every kind.
+    """
     created = await kube.create(NAMESPACES, None, {"metadata": {"generateName": "test-"}})
     name: str = created["metadata"]["name"]
-    try:
-        await wait_for_defaults(kube, name)
-        yield name
-    finally:
-        await kube.delete(NAMESPACES, None, name)
+    await wait_for_defaults(kube, name)
+    return name
 
 
 async def wait_for_defaults(kube: Kube, namespace: str) -> None:
