@@ -13,8 +13,8 @@ unexport PYTHONDONTWRITEBYTECODE
 demo: $(READY)
 	@$(BIN)/elasticjob dev demo $(if $(KEEP),--keep)
 
-# Four test processes, because most tests wait more than they compute; the tests of one file run in one process.
-PARALLEL = --workers=$(or $(WORKERS),4) --durations=10
+# Five test processes, because most tests wait more than they compute; the tests of one file run in one process.
+PARALLEL = --workers=$(or $(WORKERS),5) --durations=10
 
 test: $(READY)
 	$(BIN)/python -m pytest $(PARALLEL) tests
