@@ -22,7 +22,7 @@ CHECKPOINT_STEPS = 100
 SLOTS = 2
 SCRIPT = EXAMPLES / "frameworks" / "pytorch" / "train.py"
 RESOURCES = {"requests": {"cpu": "10m", "memory": "64Mi"}}
-SOURCES = ":".join(str(EXAMPLES.parent / folder) for folder in ("agent", "api", "shards"))
+SOURCES = ":".join(str(EXAMPLES.parent / folder) for folder in ("library", "api", "shards"))
 
 
 @cache
