@@ -25,6 +25,7 @@ SOURCES = (
         "operator",
         "master",
         "agent",
+        "library",
         "localcluster",
         "cli",
         "tools",
