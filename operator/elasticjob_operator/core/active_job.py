@@ -15,12 +15,14 @@ from elasticjob_operator.core.conditions import health_events
 from elasticjob_operator.core.deadlines import check_deadlines
 from elasticjob_operator.core.end_pods import delete_outdated
 from elasticjob_operator.core.manifests.placement import AvoidedNodes, avoiding
+from elasticjob_operator.core.manifests.pods import within_bounds
 from elasticjob_operator.core.members.completion import has_succeeded, why_it_cannot_succeed
 from elasticjob_operator.core.members.failure_history import unfit_nodes
 from elasticjob_operator.core.members.master import reconcile_master
 from elasticjob_operator.core.members.reconcile import reconcile_members
 from elasticjob_operator.core.members.reconcile_result import JobFailure, ReconcileResult
 from elasticjob_operator.core.members.retained_pods import excess
+from elasticjob_operator.core.members.uncreated_pods import with_refusal
 from elasticjob_operator.core.model import patches
 from elasticjob_operator.core.model.actions import (
     Action,
@@ -110,7 +112,10 @@ def _compare(
     )
     master = reconcile_master(observed, members.status, defaults=defaults, now=now)
     status = member_counts.with_counts(observed, master.status)
-    missed_deadline, next_deadline = check_deadlines(observed, status, now)
+    due = [*master.creates, *members.creates]
+    is_due = bool(due or master.confirm or members.confirm)
+    status = with_refusal(observed, status, is_due=is_due, now=now)
+    missed_deadline, next_deadline = check_deadlines(observed, status, now, due)
     failure = members.failure or master.failure or missed_deadline
     if not failure and (why := why_it_cannot_succeed(job, status, scaling.counted)):
         failure = JobFailure(why)
@@ -153,7 +158,7 @@ def _advance(outcome: _Outcome) -> Decision:
     plan_writes = [action for action in scaling.actions if _is_plan_write(action)]
     prerequisites = [*scaling.first]
     if infrastructure.before_pods:
-        prerequisites += _before_infrastructure(observed, scaling, plan_writes, status.message)
+        prerequisites += _before_infrastructure(observed, scaling, plan_writes, status)
         prerequisites += infrastructure.before_pods
         plan_writes = []
     pods = _pod_actions(outcome, infrastructure.before_members)
@@ -217,7 +222,10 @@ def _infrastructure(
 
 
 def _before_infrastructure(
-    observed: Observed, scaling: ScalingResult, plan_writes: Sequence[Action], message: str
+    observed: Observed,
+    scaling: ScalingResult,
+    plan_writes: Sequence[Action],
+    decided: ElasticJobStatus,
 ) -> list[Action]:
     """Return what is written before the infrastructure, which the API server may refuse.
 
@@ -226,7 +234,7 @@ def _before_infrastructure(
     job = observed.job
     status = scaling.status if plan_writes or scaling.first else job.status
     if observed.last_refusal:
-        status = replace(status, message=message)
+        status = replace(status, message=decided.message, conditions=decided.conditions)
     return [*patches.job_status(job, status), *plan_writes]
 
 
@@ -242,21 +250,25 @@ def _pod_actions(outcome: _Outcome, before_members: Sequence[Action]) -> list[Ac
         *(DeletePod(pod.name, pod.metadata.uid) for pod in excess(observed)),
     ]
     # If many jobs are new, every master is created before the members of any job.
-    actions += _flavored(observed, master.creates)
+    actions += _admissible(observed, master.creates)
     actions += before_members
     unfit = unfit_nodes(members.status)
     creates = [_placed(create, outcome.scaling, unfit) for create in members.creates]
-    actions += _flavored(observed, creates)
+    actions += _admissible(observed, creates)
     if confirm := (*master.confirm, *members.confirm):
         actions.append(ConfirmGone(confirm, outcome.now))
     return actions
 
 
-def _flavored(observed: Observed, creates: Sequence[CreatePod]) -> list[CreatePod]:
-    """Return the creations of pods that run on the nodes for which the job has quota."""
+def _admissible(observed: Observed, creates: Sequence[CreatePod]) -> list[CreatePod]:
+    """Return the creations of pods that Kueue and the namespace's LimitRanges admit.
+
+    The pods run on the nodes for which the job has quota.
+    """
+    bodies = (within_bounds(observed.job, each.body, observed.bounds) for each in creates)
     return [
-        dataclasses.replace(create, body=with_flavors(create.body, observed.quota))
-        for create in creates
+        dataclasses.replace(create, body=with_flavors(body, observed.quota))
+        for create, body in zip(creates, bodies, strict=True)
     ]
 
 
