@@ -22,7 +22,6 @@ from elasticjob_operator.core.members.master import reconcile_master
 from elasticjob_operator.core.members.reconcile import reconcile_members
 from elasticjob_operator.core.members.reconcile_result import JobFailure, ReconcileResult
 from elasticjob_operator.core.members.retained_pods import excess
-from elasticjob_operator.core.members.uncreated_pods import with_refusal
 from elasticjob_operator.core.model import patches
 from elasticjob_operator.core.model.actions import (
     Action,
@@ -40,6 +39,7 @@ from elasticjob_operator.core.model.observed import Defaults, Observed
 from elasticjob_operator.core.quota.flavors import with_flavors
 from elasticjob_operator.core.quota.waiting import seconds_until_replaced, why_plan_waits
 from elasticjob_operator.core.quota.workloads import workloads_while_active
+from elasticjob_operator.core.refused_pods import invalid_template, with_refusal
 from elasticjob_operator.core.retry import end_job
 from elasticjob_operator.core.scaling.plan_queue import advance_scaling, members_at_rest
 from elasticjob_operator.core.scaling.scaling_result import ScalingResult
@@ -116,7 +116,8 @@ def _compare(
     is_due = bool(due or master.confirm or members.confirm)
     status = with_refusal(observed, status, is_due=is_due, now=now)
     missed_deadline, next_deadline = check_deadlines(observed, status, now, due)
-    failure = members.failure or master.failure or missed_deadline
+    invalid = invalid_template(observed, status, due, scaling.overrides)
+    failure = members.failure or master.failure or invalid or missed_deadline
     if not failure and (why := why_it_cannot_succeed(job, status, scaling.counted)):
         failure = JobFailure(why)
     return _Outcome(

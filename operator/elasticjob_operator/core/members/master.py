@@ -12,10 +12,9 @@ from elasticjob_operator.core.manifests.master_pod import master_pod
 from elasticjob_operator.core.members import backoff
 from elasticjob_operator.core.members.failure_history import with_failure
 from elasticjob_operator.core.members.failure_policy import classify, is_counted
-from elasticjob_operator.core.members.lost_pods import is_gone
+from elasticjob_operator.core.members.lost_pods import is_gone, is_uncreated
 from elasticjob_operator.core.members.reconcile_result import JobFailure, ReconcileResult
 from elasticjob_operator.core.members.retained_pods import may_be_retained
-from elasticjob_operator.core.members.uncreated_pods import is_uncreated, why_invalid
 from elasticjob_operator.core.model.actions import CreatePod
 from elasticjob_operator.core.model.observed import Defaults, Observed
 from elasticjob_operator.core.model.pod import Pod
@@ -74,11 +73,6 @@ def reconcile_master(
         is_new = not master.incarnations or is_uncreated(observed, _MASTER, last)
         if not is_new and not is_gone(observed, _MASTER, last, masters):
             result.confirm.append(last)
-            return result
-        if why := why_invalid(observed, _MASTER, last):
-            result.failure = JobFailure(
-                f"spec.master: the API server refuses its pod: {why}", "Permanent"
-            )
             return result
         incarnation = max(master.incarnations - is_uncreated(observed, _MASTER, last), 0)
         body = master_pod(

@@ -19,11 +19,10 @@ from msgspec.structs import replace
 from elasticjob_operator.core.manifests.claims import member_claims
 from elasticjob_operator.core.manifests.pods import member_pod
 from elasticjob_operator.core.members import backoff
-from elasticjob_operator.core.members.lost_pods import is_gone, last_pod_name
+from elasticjob_operator.core.members.lost_pods import is_gone, is_uncreated, last_pod_name
 from elasticjob_operator.core.members.reconcile_result import JobFailure, ReconcileResult
 from elasticjob_operator.core.members.retained_pods import may_be_retained
 from elasticjob_operator.core.members.terminations import count_terminations, permanently_failed
-from elasticjob_operator.core.members.uncreated_pods import is_uncreated, why_invalid
 from elasticjob_operator.core.model.actions import CreatePod
 from elasticjob_operator.core.model.observed import Defaults, Observed
 from elasticjob_operator.core.model.plan import Indices, Quantities, with_plan_resources
@@ -203,12 +202,6 @@ def _create_pods(
         if not is_new and not is_gone(observed, (role, index), last, pods.at(index)):
             result.confirm.append(last)
             continue
-        resources = with_plan_resources(result.status, role, index, override)
-        why = why_invalid(observed, (role, index), last)
-        if why and not resources:
-            field = f"spec.replicaSpecs.{role}.template"
-            result.failure = JobFailure(f"{field}: the API server refuses it: {why}", "Permanent")
-            return
         highest = max(highest, index)
         if not is_new:
             incarnations += 1
@@ -218,7 +211,7 @@ def _create_pods(
             role,
             index,
             by_index.get(str(index), 0),
-            resources=resources,
+            resources=with_plan_resources(result.status, role, index, override),
             restarts=replica.restarts_by_index.get(str(index), 0),
             uncounted_restarts=replica.uncounted_by_index.get(str(index), 0),
             defaults=defaults,

@@ -105,8 +105,8 @@ class CreatePod:
 
     @property
     def member(self) -> MemberKey:
-        """Role and index of a member's pod."""
-        return self.role, int(self.body["metadata"]["labels"][names.LABEL_INDEX])
+        """Role and index of a member's pod; the master's index is -1."""
+        return self.role, int(self.body["metadata"]["labels"].get(names.LABEL_INDEX, -1))
 
 
 @dataclass(frozen=True)

@@ -7,11 +7,10 @@ policy, a quota or a missing PriorityClass may change, so the job waits, up to i
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 
 from elasticjob_api import names
 from elasticjob_api.elasticjob import ElasticJobStatus
-from elasticjob_api.pod_identity import MemberKey
 from elasticjob_api.times import parse_time
 
 from elasticjob_operator.core.conditions import (
@@ -21,21 +20,36 @@ from elasticjob_operator.core.conditions import (
     without_conditions,
 )
 from elasticjob_operator.core.member_counts import has_started, has_too_few_members
+from elasticjob_operator.core.members.reconcile_result import JobFailure
 from elasticjob_operator.core.model.actions import CreatePod
 from elasticjob_operator.core.model.observed import Observed
+from elasticjob_operator.core.model.plan import Quantities, with_plan_resources
 
 
-def is_uncreated(observed: Observed, member: MemberKey, name: str) -> bool:
-    """Return whether certainly no pod of this name, the latest of the member, was created."""
-    found = observed.uncreated.get(member)
-    return found is not None and found.name == name
+def invalid_template(
+    observed: Observed,
+    status: ElasticJobStatus,
+    due: Collection[CreatePod],
+    overrides: Mapping[str, Quantities],
+) -> JobFailure | None:
+    """Return why the job fails, since the API server finds one of the pods `due` invalid.
 
-
-def why_invalid(observed: Observed, member: MemberKey, name: str) -> str:
-    """Return why the API server finds the pod of this name invalid; empty for a started job."""
-    if has_started(observed.job.status) or not is_uncreated(observed, member, name):
-        return ""
-    return observed.uncreated[member].why_invalid
+    Not in a job that has started, and not if a plan has set the pod's resources, of which
+    `overrides` has those that a running plan is setting.
+    """
+    if has_started(status):
+        return None
+    for create in due:
+        role, index = create.member
+        found = observed.uncreated.get(create.member)
+        if found is None or found.name != create.name or not found.why_invalid:
+            continue
+        refusal = f"the API server refuses it: {found.why_invalid}"
+        if role == names.ROLE_MASTER:
+            return JobFailure(f"spec.master: {refusal}", "Permanent")
+        if not with_plan_resources(status, role, index, overrides.get(role, {})):
+            return JobFailure(f"spec.replicaSpecs.{role}.template: {refusal}", "Permanent")
+    return None
 
 
 def with_refusal(
