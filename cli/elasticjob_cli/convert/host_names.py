@@ -49,7 +49,8 @@ def _member(found: re.Match[str], job: PeerJob) -> tuple[str, int] | None:
 
 
 def _replaced(found: re.Match[str], job: PeerJob, changes: dict[str, str]) -> str:
-    host, domain = found[0], found["domain"]
+    host = found[0]
+    domain = found["domain"]
     is_path = found.string.startswith("/", found.end())
     is_url = found.string.endswith("//", 0, found.start())
     if (is_path and not is_url) or _SUFFIX_OF_A_FILE.fullmatch(domain):

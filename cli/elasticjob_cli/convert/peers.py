@@ -111,8 +111,7 @@ def jobs_of(documents: Iterable[Any]) -> Jobs:
 
 def peer_job(document: Any) -> PeerJob | None:
     """Return the job that a document is; None if it is none, or none that can be converted."""
-    version, kind = _inner(document, "apiVersion"), _inner(document, "kind")
-    form = _FORMS.get((str(version), str(kind)))
+    form = _FORMS.get((str(_inner(document, "apiVersion")), str(_inner(document, "kind"))))
     if form is None:
         return None
     named = {kind.lower(): (path, group) for kind, path, group in _named(document, form)}

@@ -183,7 +183,8 @@ class _Selection:
 
     def _of_types(self, theirs: _Requirement, *, with_index: bool) -> Iterator[Group]:
         """Collect the requirements of groups of pods; yield the group if there is only one."""
-        operator, values = theirs.operator, [value.lower() for value in theirs.values]
+        operator = theirs.operator
+        values = [value.lower() for value in theirs.values]
         groups = [self.job.group(value) for value in values]
         known = [group for group in groups if group is not None]
         if len(known) < len(groups):
