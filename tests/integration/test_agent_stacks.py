@@ -97,9 +97,7 @@ async def test_the_stacks_are_read_whatever_local_rank_a_program_below_a_launche
     odd = f"LOCAL_RANK={'9' * 5000} OF_LAUNCHER=yes sleep 1000"
     launcher = subprocess.Popen(["sh", "-c", f"{odd} & {rank} & wait"], start_new_session=True)
     try:
-        await until(
-            "both processes", lambda: len(torchrun_ranks.processes("OF_LAUNCHER", ())) == 2
-        )
+        await until("both processes", lambda: len(torchrun_ranks.processes("OF_LAUNCHER", ())) == 2)
         none, pid = stacks._processes_of_ranks([launcher.pid], (), "OF_LAUNCHER")
         assert (none, pid > 0) == (0, True)
     finally:
