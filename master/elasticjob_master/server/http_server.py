@@ -7,6 +7,7 @@ import ssl
 from aiohttp import web
 from aiohttp.typedefs import Handler
 from elasticjob_api import names
+from elasticjob_api.addresses import host_port
 from elasticjob_dashboard.data import Sections, page_data, page_sections
 from elasticjob_dashboard.page import Page
 from elasticjob_dashboard.stream import Streams
@@ -62,9 +63,8 @@ class HttpServer:
         try:
             return await self._server.start(hosts, self._config.http_port)
         except OSError as error:
-            raise CannotListen(
-                f"cannot listen on {self._config.address}:{self._config.http_port}: {error}"
-            ) from error
+            at = host_port(self._config.address, self._config.http_port)
+            raise CannotListen(f"cannot listen on {at}: {error}") from error
 
     def serve_job(self) -> None:
         """Answer all requests from now on: the job's state has been read.
