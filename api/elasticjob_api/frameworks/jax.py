@@ -14,7 +14,7 @@ PORT = 8476
 
 def environment(world: Sequence[Peer]) -> Environment:
     """Return the coordinator's address, the number of processes, and the process id."""
-    coordinator = f"{world[0].address}:{meeting_port(world[0].address, PORT)}"
+    coordinator = f"{world[0].address}:{meeting_port(world[0].address, PORT, world[0].port)}"
     return lambda rank: {
         "JAX_COORDINATOR_ADDRESS": coordinator,
         "JAX_NUM_PROCESSES": str(len(world)),
