@@ -70,7 +70,7 @@ def _worker(trainer: Fields, spec: Fields, draft: Draft) -> None:
         message = f"the image is the runtime's: write it in place of {_NO_IMAGE}"
         trainer.lost("image", message, place("worker", *CONTAINER, "image"))
     if word := common_fields.read_processes(trainer, "numProcPerNode", worker):
-        message = f"numProcPerNode {word}: there is a process for each GPU, or one"
+        message = f"numProcPerNode {word}: a launcher starts a process for each GPU, or one"
         trainer.differs("numProcPerNode", message, at)
     torchrun.convert(draft, "worker")
     if "maxReplicas" not in worker:

@@ -83,6 +83,14 @@ def test_a_hostile_text_takes_no_time() -> None:
         "'",
         "$(",
         "torchrun --a " * 2,
+        "`",
+        "$(x|",
+        "$(()",
+        "\ndeepspeed --a=$(",
+        "accelerate launch --a ",
+        "python -a ",
+        ";a=nice ",
+        "{",
     ):
         for end in ("", '"', "("):
             without_world(["sh", "-c", "torchrun --x=" + part * 20_000 + end])
