@@ -149,7 +149,7 @@ def test_jobs_on_the_networks_of_their_nodes_use_ports_of_their_own(framework: s
         text = str(first).replace(" ", "")
         return {int(port) for port in re.findall(r"(?:PORT':'|10\.0\.0\.1:)(\d+)", text)}
 
-    one, other = ports("0b8d2d4c-6a53"), ports("3f6b6b0e-91c7")
+    one, other = map(ports, ("0b8d2d4c-6a53", "3f6b6b0e-91c7"))
     assert len(one) == len(other) == (5 if framework == "tensorflow" else 1)
     assert not one & other
     assert all(10_260 < port < 30_000 for port in one | other), "a port of the node's programs"
