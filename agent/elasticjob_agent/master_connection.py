@@ -17,6 +17,7 @@ from typing import Protocol
 import grpc
 import grpc.aio
 from elasticjob_api import names
+from elasticjob_api.addresses import host_port
 from elasticjob_api.step_report import StepReport
 from elasticjob_api.v1 import agent_pb2 as pb
 from elasticjob_api.v1.agent_pb2_grpc import AgentServiceStub
@@ -56,7 +57,7 @@ class ConnectionHandler(Protocol):
 
 def open_channel(config: Config) -> grpc.aio.Channel:
     """Open the channel to the job's master; the first call connects."""
-    target = f"{config.master_host}:{names.GRPC_PORT}"
+    target = host_port(config.master_host, names.GRPC_PORT)
     options: list[tuple[str, str | int]] = [
         ("grpc.enable_http_proxy", 0),  # HTTP_PROXY may be set for the training's downloads
         ("grpc.initial_reconnect_backoff_ms", 50),

@@ -15,6 +15,7 @@ from dataclasses import replace
 
 import uvloop
 from elasticjob_api import names
+from elasticjob_api.addresses import host_port
 from elasticjob_api.json_log import json_log_handler
 from elasticjob_api.plain_text import log_handler
 from elasticjob_kube.connection import log_broken_connections_briefly
@@ -107,10 +108,9 @@ async def serve(config: Config, stop: asyncio.Event) -> None:
         stack.push_async_callback(server.stop)
         http.serve_job()
         log.info(
-            "start %d: gRPC on %s:%d, HTTP on port %d",
+            "start %d: gRPC on %s, HTTP on port %d",
             controller.master_starts,
-            config.address,
-            grpc_port,
+            host_port(config.address, grpc_port),
             http_port,
         )
         guard = ConnectionGuard(

@@ -12,6 +12,7 @@ import json
 from collections.abc import Sequence
 from dataclasses import replace
 
+from elasticjob_api.addresses import host_port
 from elasticjob_api.frameworks.peer import Environment, Framework, Peer, meeting_port, of_role
 
 FIRST_PORTS = {"chief": 2222, "ps": 2300, "worker": 12300}
@@ -32,7 +33,7 @@ def environment(world: Sequence[Peer]) -> Environment:
         usual = FIRST_PORTS[peer.role]
         own = peer.port and peer.port + usual - FIRST_PORTS["chief"]
         port = meeting_port(anchor.address, usual, own)
-        return f"{peer.address}:{port + peer.index * peer.slots + peer.local_rank}"
+        return host_port(peer.address, port + peer.index * peer.slots + peer.local_rank)
 
     listening = [role for role in FIRST_PORTS if members[role]]
     addresses = {role: [address(peer) for peer in members[role]] for role in listening}

@@ -10,6 +10,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from types import MappingProxyType
 
+from elasticjob_api.addresses import host_port
+
 SHELLS = ("sh", "bash", "dash", "ash", "zsh")
 SHELL_OPTION = r"-[a-z]*c"
 BEFORE_CALL = r"(?:^|[\s;&|(/])"
@@ -64,7 +66,7 @@ def environment(
         "PET_NODE_RANK": str(node_rank),
         "PET_MAX_RESTARTS": "0",
         "PET_RDZV_BACKEND": "static",
-        "PET_RDZV_ENDPOINT": f"{address}:{port}",
+        "PET_RDZV_ENDPOINT": host_port(address, port),
         "PET_MASTER_ADDR": address,
         "PET_MASTER_PORT": str(port),
     }

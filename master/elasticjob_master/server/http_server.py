@@ -12,6 +12,7 @@ from aiohttp import web
 from aiohttp.http_exceptions import HttpProcessingError
 from aiohttp.typedefs import Handler
 from elasticjob_api import names
+from elasticjob_api.addresses import host_port
 from elasticjob_dashboard.data import Sections, page_data, page_sections
 from elasticjob_dashboard.page import Page
 from elasticjob_dashboard.stream import Streams
@@ -88,9 +89,8 @@ class HttpServer:
                 **security,
             )
         except OSError as error:
-            raise CannotListen(
-                f"cannot listen on {self._config.address}:{self._config.http_port}: {error}"
-            ) from error
+            at = host_port(self._config.address, self._config.http_port)
+            raise CannotListen(f"cannot listen on {at}: {error}") from error
         port: int = self._listening.sockets[0].getsockname()[1]
         return port
 

@@ -133,7 +133,7 @@ def test_a_scheduler_that_the_template_names_is_kept_and_without_a_gang_none_is_
     for pod in made(job(job_body(2, 1, 4))):
         assert "schedulerName" not in pod["spec"]
         assert all(
-            names.GROUP in key
+            names.GROUP in key or "safe-to-evict" in key
             for key in {**pod["metadata"]["labels"], **pod["metadata"]["annotations"]}
         )
 
