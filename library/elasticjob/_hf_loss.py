@@ -23,9 +23,7 @@ class _Watched(torch.Tensor):  # type: ignore[misc, unused-ignore]
     was_read = False
 
     @classmethod
-    def __torch_function__(
-        cls, func: Any, types: Any, args: Any = (), kwargs: Any = None
-    ) -> Any:
+    def __torch_function__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         with torch._C.DisableTorchFunctionSubclass():
             for each in args:
                 if isinstance(each, cls):
