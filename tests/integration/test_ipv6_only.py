@@ -16,7 +16,6 @@ from tests.support.framework_python import checkout
 from tests.support.ipv6_network import ipv6_only
 from tests.support.local_job import LocalJob, start_cold
 
-pytestmark = pytest.mark.guarantee("ipv6-only")
 NETWORK = "fd00::"
 ADDRESSES = {f"{NETWORK}10", f"{NETWORK}11"}
 ENVIRONMENT = """
@@ -68,6 +67,7 @@ def run(job: LocalJob, text: str, *program: str, **environment: str) -> list[str
     return re.findall(r"^(?:world|sum) (.*)$", job.log(), re.MULTILINE)
 
 
+@pytest.mark.guarantee("ipv6-only")
 @pytest.mark.parametrize("framework", ["pytorch", "jax", "tensorflow"])
 def test_addresses_with_a_port_have_brackets(job: LocalJob, framework: str) -> None:
     job.framework = framework
@@ -87,10 +87,12 @@ def test_addresses_with_a_port_have_brackets(job: LocalJob, framework: str) -> N
             assert sorted(workers) == [f"[{NETWORK}10]:12300", f"[{NETWORK}11]:12301"]
 
 
+@pytest.mark.guarantee("ipv6-only")
 def test_jax_trains_in_a_world_of_two(job: LocalJob) -> None:
     assert run(job, JAX, sys.executable) == ["2", "2"], job.log()
 
 
+@pytest.mark.guarantee("ipv6-only")
 @pytest.mark.thorough
 @pytest.mark.parametrize("launcher", [(), TORCHRUN], ids=["alone", "torchrun"])
 def test_pytorch_trains_in_a_world_of_two(job: LocalJob, launcher: tuple[str, ...]) -> None:
