@@ -22,6 +22,7 @@ from pathlib import Path
 
 import aiohttp
 from aiohttp import web
+from elasticjob_api.addresses import host_port
 from elasticjob_kube import open_files
 from elasticjob_kube.access import Access, access_without_token
 from elasticjob_kube.connection import open_http
@@ -147,7 +148,7 @@ async def serve_hub(
     certificate: Path,
     *,
     namespaces: Sequence[str] = (),
-    host: str = "0.0.0.0",  # noqa: S104  # users and probes reach it at its pod's address
+    host: str | None = None,
     port: int = 0,
 ) -> AsyncIterator[str]:
     """Serve until the block ends; yields the URL.
@@ -156,7 +157,7 @@ async def serve_hub(
         access: address and authority of the API server, without credentials.
         certificate: a folder with `tls.crt` and `tls.key`, which are read again when they change.
         namespaces: the namespaces to try for users who may not list them.
-        host: the address to listen on.
+        host: the address to listen on; None for all addresses of the pod.
         port: 0: a free port.
 
     Raises:
@@ -178,7 +179,7 @@ async def serve_hub(
         upkeep = asyncio.create_task(_keep_up(users, context, certificate))
         try:
             port = await server.start([host], port)
-            yield f"https://{host}:{port}/"
+            yield f"https://{host_port(host or 'localhost', port)}/"
         finally:
             upkeep.cancel()
             with suppress(asyncio.CancelledError):
