@@ -243,9 +243,9 @@ class Controller:
 
     def _framework(self) -> Framework:
         sizes = self.facts.sizes
-        if sizes is None:
-            return FRAMEWORKS[self._framework_name]
-        return framework_of(self._framework_name, sizes)
+        name = self._framework_name
+        framework = FRAMEWORKS[name] if sizes is None else framework_of(name, sizes)
+        return replace(framework, own_port=self.facts.own_port)
 
     def _adopt_settings(self) -> None:
         facts = self.facts

@@ -152,6 +152,21 @@ def test_a_run_ends_with_the_last_output_of_a_repeatedly_crashing_process(
     assert run.left() == []
 
 
+@pytest.mark.guarantee("failure-ends-the-job")
+def test_a_crash_that_ends_the_run_does_not_start_the_others_again(run: LocalRun) -> None:
+    program = """
+import os, time
+print(f"began {os.environ['ELASTICJOB_ROUND']}")
+time.sleep(1)
+if os.environ["ELASTICJOB_RANK"] == "1":
+    raise SystemExit("no such data set")
+time.sleep(3600)
+"""
+    process = run.start("-n", "3", run.program(program, "crash.py"))
+    assert run.wait_for_end(process) == 1, run.log()
+    assert run.numbers(r"began (\d+)") == [1, 1, 1], run.log()
+
+
 def test_a_command_that_cannot_run_is_an_error_at_once(run: LocalRun) -> None:
     assert run.wait_for_end(run.start("-n", "2", "--", run.program("", "not-executable"))) == 1
     assert "cannot run '" in run.log()

@@ -33,12 +33,15 @@ _VALUE_OPTIONS: Mapping[str, str] = MappingProxyType(
 
 def _pattern(name: str, value_options: str) -> str:
     with_value = rf"(?:{value_options}){SPACE}{WORD}+|" if value_options else ""
-    return rf"(?:{name})(?:{SPACE}(?:{with_value}-{WORD}*|\w+={WORD}*))*+"
+    return rf"(?:{name})(?>(?:{SPACE}(?:{with_value}-{WORD}*|\w+={WORD}*))*)"
 
 
 CALL = rf"(?:{WORD}*/)?(?:{'|'.join(_pattern(*each) for each in _VALUE_OPTIONS.items())})"
-"""The pattern of a wrapper with its options, and of the assignments after it."""
-_CALLS = re.compile(rf"(?:{CALL}{SPACE})*+")
+"""The pattern of a wrapper with its options, and of the assignments after it.
+
+Its groups are atomic; `*+` fails where a repeated group backtracks, before Python 3.11.5.
+"""
+_CALLS = re.compile(rf"(?>(?:{CALL}{SPACE})*)")
 
 
 def split(command: Sequence[str]) -> tuple[list[str], list[str]]:

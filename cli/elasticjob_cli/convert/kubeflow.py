@@ -18,6 +18,7 @@ MPI_API_VERSION = "kubeflow.org/v2beta1"
 V1_API_VERSION = "kubeflow.org/v1"
 TRAINER_API_VERSION = "trainer.kubeflow.org/v1alpha1"
 _MPI_BACKOFF_LIMIT = 6
+_OLDER = ("cleanPodPolicy", "ttlSecondsAfterFinished", "activeDeadlineSeconds", "backoffLimit")
 _PERMANENT = ([*range(1, 65)], [*range(65, 128)])
 """Exit codes that fail a replica for good with restartPolicy ExitCode; a rule has up to 64."""
 
@@ -34,10 +35,7 @@ def mpi_job_v1(document: Fields) -> Json | None:
     """Convert an MPIJob of v1, whose launcher reaches workers by kubectl exec."""
     draft = jobs.begun(document, "horovod")
     spec = document.map("spec")
-    clean = spec.text("cleanPodPolicy", choices=common_fields.CLEAN_POLICIES)
-    _run_policy(spec, draft, clean_default=None if clean else "None")
-    if clean:
-        draft.spec["runPolicy"].setdefault("cleanPodPolicy", clean)
+    _run_policy(spec, draft)
     main = spec.text("mainContainer")
     if main:
         message = "left out: the first container of a template is the main one"
@@ -174,12 +172,21 @@ def _job_of_roles(document: Fields, framework: str, field: str) -> Json | None:
     return jobs.finish(draft)
 
 
-def _run_policy(spec: Fields, draft: Draft, *, clean_default: str | None = "None") -> None:
-    """Read the run policy of a job, and the limit of its restarts."""
+def _run_policy(spec: Fields, draft: Draft) -> None:
+    """Read the run policy of a job, and the limit of its restarts.
+
+    Its fields are directly in the spec of older versions, and some of MPIJobs of v1.
+    """
     policy = spec.map("runPolicy")
+    clean_default = None if spec.has("cleanPodPolicy") else "None"
     found = common_fields.run_policy(policy, clean_default=clean_default)
-    if (limit := policy.integer("backoffLimit", 0, MAX_INT32)) is not None:
-        found["backoffLimit"] = limit
+    found = common_fields.run_policy(spec, clean_default=None) | found
+    for read in (spec, policy):
+        if (limit := read.integer("backoffLimit", 0, MAX_INT32)) is not None:
+            found["backoffLimit"] = limit
+    for name in filter(spec.has, _OLDER):
+        message = f"is runPolicy.{name}, as in newer versions, which counts if both are given"
+        spec.differs(name, message, ("spec", "runPolicy", name))
     if policy.boolean("suspend", default=False):
         found["suspend"] = True
     if wanted := _scheduling_policy(policy.map("schedulingPolicy")):

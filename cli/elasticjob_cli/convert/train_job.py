@@ -51,6 +51,8 @@ def train_job(document: Fields) -> Json | None:
     if (seconds := spec.integer("activeDeadlineSeconds", 1, MAX_INT32)) is not None:
         policy["activeDeadlineSeconds"] = seconds
     draft.spec["runPolicy"] = policy
+    for older in ("podTemplateOverrides", "podSpecOverrides"):
+        spec.lose(older, "changes the runtime's pods: write it into the template")
     if manager := spec.text("managedBy"):
         spec.differs("managedBy", f"{manager} is left out: this operator manages the job")
     return jobs.finish(draft)

@@ -10,6 +10,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from elasticjob_api import names
+
 from elasticjob_master.core.rendezvous import node_check, notified_processes
 from elasticjob_master.core.rendezvous.commands import Command
 from elasticjob_master.core.rendezvous.members import Member
@@ -59,8 +61,23 @@ def resolve_crashes(state: RendezvousState, now: float) -> None:
         member.crash_excused = member not in at_fault
         if member.exiting and member.node_problem:
             node_check.reject_broken_node(state, member)
+        elif member.exiting and member.ends_job:
+            state.end_expected = member.identity.key, now + state.timing.job_end
         state.note(member.uid)
     state.world_failed = True
+
+
+def ends_job(state: RendezvousState, member: Member, exit_code: int) -> bool:
+    """Return whether the job ends if a failure with this exit code is the member's own."""
+    size = (state.sizes or {}).get(member.identity.role)
+    if exit_code == names.EXIT_DRAINED or size is None:
+        return False
+    return exit_code in names.PERMANENT_FAILURES or member.identity.index in size.without_restarts
+
+
+def awaits_end(state: RendezvousState, now: float) -> bool:
+    """Return whether the job is expected to end, because of a failure without a restart."""
+    return state.end_expected is not None and now < state.end_expected[1]
 
 
 def _members_at_fault(

@@ -11,7 +11,12 @@ from dataclasses import dataclass, field
 
 from elasticjob_api.step_report import StepReport
 
-from elasticjob_master.core.rendezvous import desired_commands, node_check, notified_processes
+from elasticjob_master.core.rendezvous import (
+    desired_commands,
+    failure_detection,
+    node_check,
+    notified_processes,
+)
 from elasticjob_master.core.rendezvous.commands import Command
 from elasticjob_master.core.rendezvous.events import Event
 from elasticjob_master.core.rendezvous.members import Identity, Link, Member, Usage
@@ -36,6 +41,8 @@ class MemberRegistered(Event):
         member = state.members.get(identity.pod_uid)
         if member is None:
             member = state.members.add(identity, now)
+            if state.end_expected is not None and state.end_expected[0] == identity.key:
+                state.end_expected = None  # the failure was not counted
         member.identity = identity
         state.note(member.uid)
         if identity.pod_name in state.draining_pods:
@@ -227,6 +234,7 @@ class ProcessExited(Event):
             member.node_problem = self.node_problem
             member.killed = self.exit_code == _KILLED
             member.retry = self.retry
+            member.ends_job = failure_detection.ends_job(state, member, self.exit_code)
             member.failed_at = now - self.failed_seconds_ago
         return commands
 

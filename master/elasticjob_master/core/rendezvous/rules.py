@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Container
 from dataclasses import dataclass
 from typing import Literal
 
 from elasticjob_api.limits import MASTER_FENCE_SECONDS
 
+ALL_INDICES = range(2**31)
 Phase = Literal["waiting", "training", "reforming", "finishing"]
 
 
@@ -37,6 +39,8 @@ class Timing:
         finishing: the time that the other members of a finished world may take to end.
         world_interval: the least time between two worlds of an in-process elastic framework. It may
             miss a change of its hosts while it still handles the last one.
+        job_end: after a failure that ends the job, the others are not started again for this time.
+            If the job has not ended then, for example because no operator runs, they are.
         fence: a world of a shared state may be started within this time after the state was
             written. See `RendezvousState.may_start`.
     """
@@ -54,6 +58,7 @@ class Timing:
     exit_report: float = 5.0
     finishing: float = 60.0
     world_interval: float = 6.0
+    job_end: float = 15.0
     fence: float = MASTER_FENCE_SECONDS
 
     @property
@@ -71,12 +76,14 @@ class RoleSize:
         desired: the number that the operator maintains.
         kept: its processes continue when the world changes and are not notified of it.
         notified: its processes continue when the world changes and are notified of the new one.
+        without_restarts: the indices of members whose next failure ends the job.
     """
 
     minimum: int
     desired: int
     kept: bool = False
     notified: bool = False
+    without_restarts: Container[int] = frozenset()
 
 
 @dataclass(frozen=True)

@@ -152,6 +152,35 @@ def test_restart_policies_and_limits() -> None:
     assert role_of(document, "worker")["restartLimit"] == 0
 
 
+def test_the_run_policy_of_older_versions_is_in_the_spec() -> None:
+    older = {"cleanPodPolicy": "Running", "ttlSecondsAfterFinished": 5, "backoffLimit": 2}
+    for [document] in (sample("kubeflow/pytorch-simple.yaml"), sample("kubeflow/tf-job.yaml")):
+        document["spec"] |= older | {"activeDeadlineSeconds": 60}
+        document["spec"]["runPolicy"] = {"activeDeadlineSeconds": 7}
+        assert spec_of(document)["runPolicy"] == older | {"activeDeadlineSeconds": 7}
+        differs = notes_of(converted(document), Kind.DIFFERS)
+        for name in (*older, "activeDeadlineSeconds"):
+            assert [text for text in differs if f"spec.{name}: is runPolicy.{name}" in text]
+        assert lost(document) == []
+
+
+def test_the_user_must_add_the_overrides_of_older_train_jobs() -> None:
+    for name in ("podTemplateOverrides", "podSpecOverrides"):
+        document = train()
+        document["spec"][name] = [{"targetJobs": [{"name": "node"}]}]
+        assert [text for text in lost(document) if f"{name}: changes the runtime's pods" in text]
+
+
+def test_a_container_without_an_image_is_reported() -> None:
+    document = pytorch()
+    spec = document["spec"]["pytorchReplicaSpecs"]["Worker"]["template"]["spec"]
+    spec["initContainers"] = [{"name": "i"}]
+    del spec["containers"][0]["image"]
+    texts = lost(document)
+    for name in ("pytorch", "i"):
+        assert [text for text in texts if f"container '{name}' has no image" in text]
+
+
 def test_a_train_job_keeps_its_own_fields_and_the_rest_is_lost() -> None:
     spec = spec_of(train())
     worker = spec["replicaSpecs"]["worker"]

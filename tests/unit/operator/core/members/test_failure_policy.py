@@ -55,6 +55,11 @@ def pod(code: int | None = None, reason: str = "Error", **status: Any) -> Pod:
     return msgspec.convert(body, Pod)
 
 
+def test_the_master_knows_the_exit_codes_that_fail_the_job() -> None:
+    failing = {code for code in range(1, 256) if classify(pod(code)).action == "FailJob"}
+    assert failing == names.PERMANENT_FAILURES
+
+
 EXAMPLES: list[tuple[str, list[Pod]]] = [
     (
         "Restart",
