@@ -192,6 +192,28 @@ def test_a_jobs_own_master_is_not_selected_with_its_members() -> None:
     assert ["job's own master" in text for text in differs] == [True]
 
 
+def test_a_network_policy_is_also_one_of_the_jobs_own_master() -> None:
+    pods = {"matchLabels": {f"{KUBEFLOW}job-name": "job"}}
+    spec = {"podSelector": pods, "ingress": [{"from": [{"podSelector": pods}]}]}
+    policy = {"apiVersion": "networking.k8s.io/v1", "kind": "NetworkPolicy", "spec": spec}
+    found = converted(policy, pytorch()).object
+    assert found is not None
+    ours = {"matchLabels": {LABEL_JOB_NAME: "job"}}
+    assert found["spec"] == {"podSelector": ours, "ingress": [{"from": [{"podSelector": ours}]}]}
+    budget = {"apiVersion": "policy/v1", "kind": "PodDisruptionBudget", "spec": {"selector": pods}}
+    found = converted(budget, pytorch()).object
+    assert found is not None
+    assert found["spec"]["selector"] == {"matchLabels": member("worker")}
+
+
+def test_a_service_with_the_name_of_the_members_service_is_reported() -> None:
+    document = service({"app": "mine"})
+    document["metadata"]["name"] = "job"
+    for job in (pytorch(), minimal("frameworkcontroller.microsoft.com/v1", "Framework")):
+        lost = notes_of(converted(document, job), Kind.LOST)
+        assert ["the operator makes the Service job" in text for text in lost] == [True]
+
+
 def test_keys_that_are_compared_are_ours_and_not_in_the_selector() -> None:
     document = pytorch(master=False)
     spec = document["spec"]["pytorchReplicaSpecs"]["Worker"]["template"]["spec"]
