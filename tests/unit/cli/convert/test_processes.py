@@ -33,6 +33,7 @@ def worker_of(document: Any) -> tuple[Any, list[str], list[str]]:
     return result.object["spec"]["replicaSpecs"]["worker"], *lines
 
 
+@pytest.mark.guarantee("converted-jobs-are-accepted")
 @pytest.mark.parametrize(
     "command",
     ["python a.py", "nice python3.11 -u a.py", "sh -c 'cd /x && . env.sh && python a.py'"],
