@@ -22,6 +22,7 @@ LAUNCHERS = (
     "stdbuf -oL time -p torchrun train.py",
     "uv run --with x --no-sync torchrun train.py",
     "poetry run torchrun train.py",
+    "timeout -k 5 24h taskset -c 0-3 torchrun train.py",
     "conda run -n env --no-capture-output python -m torch.distributed.run train.py",
     "/usr/bin/tini -g -- bash -c 'exec nice torchrun train.py'",
 )
