@@ -33,6 +33,7 @@ from elasticjob_kube.session import Kube
 from elasticjob_client.cluster import Cluster
 from elasticjob_client.errors import ClientError
 from elasticjob_client.jobs_page import HEADERS, JobsPage, routes, token_of
+from elasticjob_client.page_source import LargeAnswers
 from elasticjob_client.sign_in import SignIns
 from elasticjob_client.visible_jobs import Unauthorized
 
@@ -61,6 +62,7 @@ class Users:
         self._access = access
         self._namespaces = namespaces
         self._sign_ins = SignIns()
+        self._large = LargeAnswers()
         self._pages: dict[bytes, tuple[JobsPage, float]] = {}
         """By the token's hash, with the time of the end; the one that was used last at the end."""
 
@@ -97,7 +99,13 @@ class Users:
 
     async def _sign_in(self, token: str) -> JobsPage | None:
         """Return the page of a user; None if the API server does not know the token."""
-        page = JobsPage(self._cluster(token), None, elsewhere=self._namespaces, local=False)
+        page = JobsPage(
+            self._cluster(token),
+            None,
+            elsewhere=self._namespaces,
+            local=False,
+            large=self._large,
+        )
         try:
             await page.reader.read()
         except Unauthorized:

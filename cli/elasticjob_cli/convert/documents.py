@@ -13,7 +13,7 @@ from typing import Any
 
 import yaml
 
-from elasticjob_cli.convert.report import Place
+from elasticjob_cli.convert.report import Place, hint
 
 MAX_BYTES = 1024 * 1024
 MAX_DOCUMENTS = 200
@@ -67,6 +67,13 @@ def read_all(text: str) -> list[Document]:
     Raises:
         Unreadable: a document cannot be read.
     """
+    try:
+        return _read_all(text)
+    except Unreadable as error:
+        raise Unreadable(f"{error}{hint(text)}") from error
+
+
+def _read_all(text: str) -> list[Document]:
     if len(text.encode(errors="replace")) > MAX_BYTES:
         raise Unreadable(f"the input has more than {MAX_BYTES} bytes; split it")
     builder = _Builder()

@@ -20,10 +20,14 @@ from elasticjob_cli.convert.tables.rows import TABLES, Fate, Row, option
 _DLROVER_RUN = "dlrover-run"
 _CALL = re.compile(rf"(?:^|(?<=[\s;&|(/]))(?:{of_torchrun.PROGRAM}|{_DLROVER_RUN})(?=\s)")
 _VALUE = (
-    r"""(?:"[^"]*"|'[^']*'|"""
-    rf"""{launchers.SUBSTITUTION.pattern}|\$\{{[^}}]*\}}|\$(?![({{])|[^\s;&|"'()$`])++"""
+    r"""(?>(?:"[^"]*"|'[^']*'|"""
+    rf"""{launchers.SUBSTITUTION.pattern}|\$\{{[^}}]*\}}|\$(?![({{])|[^\s;&|"'()$`])+)"""
 )
-_OPTION = re.compile(rf"[\s\\]*(?P<name>--?[A-Za-z][\w-]*)(?:=(?P<value>{_VALUE}))?(?=[\s;&|)]|$)")
+_NAME = r"--?[A-Za-z][\w-]*"
+_OPTION = re.compile(
+    rf"""[\s\\]*(?:(?P<quote>["'])(?P<quoted>{_NAME})(?:=(?P<text>(?:(?!(?P=quote))[\s\S])*))?(?P=quote)|"""
+    rf"(?P<plain>{_NAME})(?:=(?P<value>{_VALUE}))?)(?=[\s;&|)]|$)"
+)
 _SPACE_VALUE = re.compile(rf"[ \t\\\n]+(?P<value>(?!-){_VALUE})")
 _SCRIPT = re.compile(of_torchrun.SCRIPT)
 _OF_HOSTS = ("include", "exclude", "i", "e")
@@ -155,11 +159,12 @@ def _read_options(
     `keep` gets the options that remain in the command.
     """
     while found := _OPTION.match(text, position):
-        name = found["name"].lstrip("-").replace("_", "-")
-        value = found["value"]
+        word = found["plain"] or found["quoted"]
+        name = word.lstrip("-").replace("_", "-")
+        value = found["text"] if found["quoted"] else found["value"]
         end = found.end()
         fate, has_value, why = _fate(launcher, name)
-        if _SCRIPT.fullmatch(found["name"].replace("_", "-")):
+        if _SCRIPT.fullmatch(word.replace("_", "-")):
             break
         if (
             value is None

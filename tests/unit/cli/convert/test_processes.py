@@ -33,8 +33,10 @@ def worker_of(document: Any) -> tuple[Any, list[str], list[str]]:
     return result.object["spec"]["replicaSpecs"]["worker"], *lines
 
 
+@pytest.mark.guarantee("converted-jobs-are-accepted")
 @pytest.mark.parametrize(
-    "command", ["python train.py", "nice python3.11 -u train.py", "sh -c 'cd /x && python a.py'"]
+    "command",
+    ["python a.py", "nice python3.11 -u a.py", "sh -c 'cd /x && . env.sh && python a.py'"],
 )
 def test_a_program_is_one_process_on_several_gpus_as_at_the_other_operators(command: str) -> None:
     worker, lost, differs = worker_of(pytorch(command))
@@ -47,7 +49,7 @@ def test_a_program_is_one_process_on_several_gpus_as_at_the_other_operators(comm
     assert (SLOTS in worker, lost) == (False, [])
 
 
-@pytest.mark.parametrize("command", ["bash run.sh", "./train", "sh -c '. env.sh; python a.py'"])
+@pytest.mark.parametrize("command", ["bash run.sh", "./train", "sh -c 'bash x.sh; python a.py'"])
 def test_the_processes_that_a_script_may_start_by_torchrun_are_lost(command: str) -> None:
     numbers: list[dict[str, Any]] = [{}, *({"nprocPerNode": each} for each in ("auto", "4", "3"))]
     for number in numbers:
