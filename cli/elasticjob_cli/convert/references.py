@@ -7,11 +7,12 @@ from typing import Any
 
 from elasticjob_api import names
 from elasticjob_api.meta import Json
+from elasticjob_api.yaml_documents import Place
 
 from elasticjob_cli.convert import host_names, labels, selectors
 from elasticjob_cli.convert.labels import Lost
 from elasticjob_cli.convert.peers import Jobs, PeerJob
-from elasticjob_cli.convert.report import Place, Report, name_of
+from elasticjob_cli.convert.report import Report, name_of
 
 _KEYS = ("matchLabelKeys", "mismatchLabelKeys")
 _SELECT_PODS = ("PodDisruptionBudget", "PodMonitor")
