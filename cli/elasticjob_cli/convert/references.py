@@ -40,7 +40,7 @@ def replaced(document: Json, own: PeerJob | None, jobs: Jobs, report: Report) ->
         return changed
     at = ("spec", "selector")
     if kind == "Service":
-        if (name := name_of(changed)) in {job.ours for job in jobs.values()}:
+        if (name := name_of(changed)) in [job.ours for job in jobs.values()]:
             message = f"the operator makes the Service {name} for host names: rename or remove this"
             report.lost("metadata.name", message, ("metadata", "name"))
         labelled = references.selector({"matchLabels": selector}, at, equal=True)
