@@ -340,7 +340,9 @@ def test_nothing_is_written_or_removed_through_a_link(tmp_path: Path, link: str)
     write_part(outside, name(1), {"f": b"kept"})
     (outside / "complete").write_bytes(b"kept")
     before = files_of(outside)
-    store, of_checkpoint, part = (STORE, checkpoint(1), name(1).part)
+    store = STORE
+    of_checkpoint = checkpoint(1)
+    part = name(1).part
     path, target = {
         "incoming": (root / "incoming", outside),
         "store": (root / store, outside / store),
