@@ -22,6 +22,7 @@ from pathlib import Path
 
 import aiohttp
 from aiohttp import web
+from elasticjob_api.addresses import host_port
 from elasticjob_kube import open_files
 from elasticjob_kube.access import Access, access_without_token
 from elasticjob_kube.connection import open_http
@@ -32,6 +33,7 @@ from elasticjob_kube.session import Kube
 from elasticjob_client.cluster import Cluster
 from elasticjob_client.errors import ClientError
 from elasticjob_client.jobs_page import HEADERS, JobsPage, routes, token_of
+from elasticjob_client.page_source import LargeAnswers
 from elasticjob_client.sign_in import SignIns
 from elasticjob_client.visible_jobs import Unauthorized
 
@@ -60,6 +62,7 @@ class Users:
         self._access = access
         self._namespaces = namespaces
         self._sign_ins = SignIns()
+        self._large = LargeAnswers()
         self._pages: dict[bytes, tuple[JobsPage, float]] = {}
         """By the token's hash, with the time of the end; the one that was used last at the end."""
 
@@ -96,7 +99,13 @@ class Users:
 
     async def _sign_in(self, token: str) -> JobsPage | None:
         """Return the page of a user; None if the API server does not know the token."""
-        page = JobsPage(self._cluster(token), None, elsewhere=self._namespaces, local=False)
+        page = JobsPage(
+            self._cluster(token),
+            None,
+            elsewhere=self._namespaces,
+            local=False,
+            large=self._large,
+        )
         try:
             await page.reader.read()
         except Unauthorized:
@@ -139,7 +148,7 @@ async def serve_hub(
     certificate: Path,
     *,
     namespaces: Sequence[str] = (),
-    host: str = "0.0.0.0",  # noqa: S104  # users and probes reach it at its pod's address
+    host: str | None = None,
     port: int = 0,
 ) -> AsyncIterator[str]:
     """Serve until the block ends; yields the URL.
@@ -148,7 +157,7 @@ async def serve_hub(
         access: address and authority of the API server, without credentials.
         certificate: a folder with `tls.crt` and `tls.key`, which are read again when they change.
         namespaces: the namespaces to try for users who may not list them.
-        host: the address to listen on.
+        host: the address to listen on; None for all addresses of the pod.
         port: 0: a free port.
 
     Raises:
@@ -170,7 +179,7 @@ async def serve_hub(
         upkeep = asyncio.create_task(_keep_up(users, context, certificate))
         try:
             port = await server.start([host], port)
-            yield f"https://{host}:{port}/"
+            yield f"https://{host_port(host or 'localhost', port)}/"
         finally:
             upkeep.cancel()
             with suppress(asyncio.CancelledError):

@@ -5,6 +5,7 @@ An event of a pod that is not a member is ignored.
 
 from __future__ import annotations
 
+import signal
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
@@ -192,6 +193,10 @@ class ProcessStarted(Event):
             state.unfit.pop(member.identity.key, None)
 
 
+_KILLED = 128 + signal.SIGKILL
+"""The exit code of a process that SIGKILL has ended, as a shell reports it."""
+
+
 @dataclass(frozen=True)
 class ProcessExited(Event):
     """The process of a round has ended on a member: as it should, successfully, or by a crash.
@@ -227,6 +232,7 @@ class ProcessExited(Event):
         else:
             member.crashed_at = now
             member.node_problem = self.node_problem
+            member.killed = self.exit_code == _KILLED
             member.retry = self.retry
             member.ends_job = failure_detection.ends_job(state, member, self.exit_code)
             member.failed_at = now - self.failed_seconds_ago

@@ -28,6 +28,8 @@ class Timing:
         settle_limit: the longest wait for joins that keep coming.
         fault_window: after a failure the loss of another member may turn out to be its cause for
             this time, unless the processes of all members have ended.
+        proven_window: the same time after a failure that no other member can have caused. Members
+            that are lost together then cost one new world.
         start: a world counts as confirmed after this time although some members have not confirmed
             the start of their processes.
         stop: the grace period of a stop. The job's spec sets it.
@@ -49,6 +51,7 @@ class Timing:
     settle_at_start: float = 2.0
     settle_limit: float = 5.0
     fault_window: float = 2.0
+    proven_window: float = 0.3
     start: float = 30.0
     stop: float = 30.0
     stop_margin: float = 10.0

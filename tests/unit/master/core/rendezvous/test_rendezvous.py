@@ -349,6 +349,20 @@ def test_the_member_that_failed_first_leaves_even_if_others_report_earlier() -> 
 
 
 @pytest.mark.guarantee("torchrun-process-fails")
+def test_killed_processes_are_at_fault_at_once_whatever_failed_before() -> None:
+    """No failure of a member sends SIGKILL to others, so it needs no further evidence."""
+    job, agents = world_of(4)
+    job.end_process(agents[3], 1, asked=False, seconds_ago=0.1)
+    job.end_process(agents[1], 137, asked=False)
+    job.end_process(agents[2], 137, asked=False)
+    job.advance(job.rendezvous.timing.proven_window + 0.1)
+    assert [agent for agent in agents if isinstance((*agent.inbox, None)[0], Exit)] == agents[1:3]
+    job.run_until_quiet()
+    assert job.rendezvous.world == ("0.0", "3.0")
+    assert agents[3].starts == [1, 2], "both losses cost one new world"
+
+
+@pytest.mark.guarantee("torchrun-process-fails")
 def test_a_crash_that_another_one_caused_does_not_count_as_a_retry() -> None:
     job, agents = world_of(3)
     job.end_process(agents[2], 1, asked=False, retry=True)
