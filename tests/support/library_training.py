@@ -94,7 +94,7 @@ class Samples(torch.utils.data.Dataset):  # type: ignore[misc, name-defined, unu
     """The samples in their order."""
 
     def __len__(self) -> int:
-        return MOST * BATCH
+        return int(MOST * BATCH)
 
     def __getitem__(self, number: int) -> dict[str, Any]:
         x, y = sample(number)
