@@ -127,7 +127,8 @@ def _master_host(environment: Mapping[str, str]) -> str:
 def _own_address() -> str:
     """Return the address that this host's name resolves to."""
     try:
-        return socket.gethostbyname(socket.gethostname())
+        found = socket.getaddrinfo(socket.gethostname(), None, type=socket.SOCK_STREAM)
+        return str(found[0][4][0])
     except OSError as error:
         raise ConfigError(
             f"{names.ENV_POD_IP} is not set and the host name does not resolve: {error}"

@@ -23,6 +23,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from elasticjob_api import names
+from elasticjob_api.addresses import host_port
 
 from elasticjob_agent import writable_directory
 from elasticjob_agent.remote_shell.session import AgentSocket, Refused
@@ -72,7 +73,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         hosts = answer[0]
     for line in hosts.splitlines():
         host, _, slots = line.rpartition(":")
-        print(f"{host} slots={slots}" if options.hostfile else line)
+        print(f"{host.strip('[]')} slots={slots}" if options.hostfile else line)
     return 0
 
 
@@ -91,7 +92,8 @@ def _from_agent(path: str, *, addresses: bool) -> str:
     field = "address" if addresses else "name"
     agent = AgentSocket(path, timeout=ANSWER_SECONDS)
     try:
-        return "".join(f"{host[field]}:{host['slots']}\n" for host in agent.call("hosts")["hosts"])
+        hosts = agent.call("hosts")["hosts"]
+        return "".join(f"{host_port(host[field], host['slots'])}\n" for host in hosts)
     except Refused as error:
         raise OSError(str(error)) from error
     finally:

@@ -18,6 +18,7 @@ from pathlib import Path
 
 import grpc.aio
 from elasticjob_api import names
+from elasticjob_api.addresses import host_port
 from elasticjob_api.v1 import discovery_pb2 as pb
 from elasticjob_api.v1.discovery_pb2_grpc import DiscoveryServiceStub
 
@@ -58,7 +59,7 @@ def contents(hosts: Sequence[pb.Host], *, addresses: bool) -> dict[str, str]:
     """Return the text of each file that lists the hosts, by their pods' addresses or names."""
     lines = [(host.address if addresses else host.name, host.slots) for host in hosts]
     return {
-        HOROVOD_FORM: "".join(f"{host}:{slots}\n" for host, slots in lines),
+        HOROVOD_FORM: "".join(f"{host_port(host, slots)}\n" for host, slots in lines),
         SLOTS_FORM: "".join(f"{host} slots={slots}\n" for host, slots in lines),
     }
 

@@ -17,6 +17,7 @@ from typing import Protocol
 import grpc
 import grpc.aio
 from elasticjob_api import names
+from elasticjob_api.addresses import host_port
 from elasticjob_api.step_report import StepReport
 from elasticjob_api.v1 import agent_pb2 as pb
 from elasticjob_api.v1.agent_pb2_grpc import AgentServiceStub
@@ -32,8 +33,9 @@ REPORT_SECONDS = 0.2
 """The intervals until the master sets others."""
 FIRST_RETRY_SECONDS = 0.05
 MAX_RETRY_SECONDS = 1.0
-_QUIET_SECONDS = 5.0
-"""An unreachable master is logged after this time: it starts together with the members."""
+_QUIET_SECONDS = 30.0
+"""An unreachable master is logged after this time: it starts together with the members, and a
+master that is replaced returns within it."""
 
 Stream = grpc.aio.StreamStreamCall[pb.AgentMessage, pb.MasterMessage]
 
@@ -56,7 +58,7 @@ class ConnectionHandler(Protocol):
 
 def open_channel(config: Config) -> grpc.aio.Channel:
     """Open the channel to the job's master; the first call connects."""
-    target = f"{config.master_host}:{names.GRPC_PORT}"
+    target = host_port(config.master_host, names.GRPC_PORT)
     options: list[tuple[str, str | int]] = [
         ("grpc.enable_http_proxy", 0),  # HTTP_PROXY may be set for the training's downloads
         ("grpc.initial_reconnect_backoff_ms", 50),

@@ -72,7 +72,7 @@ class MasterSpec(Object, frozen=True):
     ] = field(
         default_factory=lambda: {
             "requests": {"cpu": "100m", "memory": "128Mi"},
-            "limits": {"memory": "2Gi"},
+            "limits": {"cpu": "1", "memory": "2Gi"},
         }
     )
     template: Annotated[
@@ -331,8 +331,8 @@ class RunPolicy(Object, frozen=True):
     pending_deadline_seconds: Annotated[
         Annotated[int, Meta(ge=1, le=MAX_INT32)] | None,
         Meta(
-            description="Seconds for which a pod may be unschedulable or without its image. Then "
-            "the job fails."
+            description="Seconds for which a pod may be unschedulable, without its image or "
+            "refused by the API server. Then the job fails."
         ),
     ] = None
     plan_history_limit: Annotated[

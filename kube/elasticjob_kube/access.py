@@ -15,6 +15,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from urllib.parse import urlsplit
 
+from elasticjob_api.addresses import host_port
+
 from elasticjob_kube.errors import NoAccess
 
 SERVICE_ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
@@ -116,9 +118,7 @@ def access_without_token(environment: Mapping[str, str]) -> Access:
         raise NoAccess(
             "KUBERNETES_SERVICE_HOST and KUBERNETES_SERVICE_PORT must be set, as the kubelet does"
         )
-    if ":" in address:
-        address = f"[{address}]"
-    host = f"https://{address}:{port}"
+    host = f"https://{host_port(address, port)}"
     try:
         context = ssl.create_default_context(cafile=SERVICE_ACCOUNT / "ca.crt")
     except (OSError, ValueError) as error:

@@ -11,6 +11,7 @@ from typing import Any
 
 from lightning.pytorch import Callback  # type: ignore[import-not-found, unused-ignore]
 
+from elasticjob._process import check_not_alone
 from elasticjob.agreement import can_stop_together, should_stop_together
 from elasticjob.commit import may_commit
 from elasticjob.progress import confirm_stop, report_step, should_stop
@@ -55,8 +56,13 @@ class ElasticJob(Callback):  # type: ignore[misc, unused-ignore]
         self.stopped = False
 
     def on_train_start(self, trainer: Any, pl_module: Any) -> None:
-        """Determine the first step and the total of steps."""
+        """Determine the first step and the total of steps.
+
+        Raises:
+            RuntimeError: each process trains alone.
+        """
         self.stopped = False
+        check_not_alone(trainer.world_size)
         self._step = trainer.global_step
         total = trainer.estimated_stepping_batches  # infinite without a limit
         self._total = int(total) if 0 < total < float("inf") else None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import ipaddress
+import socket
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -17,7 +18,7 @@ from elasticjob_api.json_log import LogFormat
 from elasticjob_api.limits import LISTED_MEMBERS
 from elasticjob_api.replica_spec import OnWorldChange
 
-from elasticjob_master.core.rendezvous.rules import RoleSize
+from elasticjob_master.core.rendezvous.rules import ALL_INDICES, RoleSize
 
 _OPTIONS_OF_HEALTH = {
     "--lost-seconds": "lostSeconds",
@@ -85,12 +86,25 @@ class Config:
             return ()
         if address.is_loopback or address.is_unspecified:
             return ()
-        return ("127.0.0.1",)
+        return (_loopback(),)
 
     @property
     def standalone(self) -> bool:
         """Whether the master runs without Kubernetes."""
         return self.sizes is not None
+
+
+_IPV6_LOOPBACK = "::1"
+
+
+def _loopback() -> str:
+    """Return this host's loopback address: that of IPv6 only where there is no IPv4."""
+    try:
+        with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as probe:
+            probe.bind(("127.0.0.1", 0))
+    except OSError:
+        return _IPV6_LOOPBACK
+    return "127.0.0.1"
 
 
 def load(arguments: Sequence[str], environment: Mapping[str, str]) -> Config:
@@ -110,11 +124,11 @@ def load(arguments: Sequence[str], environment: Mapping[str, str]) -> Config:
             f"{names.ENV_FRAMEWORK} is {framework!r}; it must be one of {', '.join(FRAMEWORKS)}"
         )
     sizes = _sizes(options) if options.standalone else None
-    address = "127.0.0.1"
+    address = _loopback()
     token = None
     tls = None
     if not options.insecure:
-        address = "0.0.0.0"  # noqa: S104
+        address = "::" if address == _IPV6_LOOPBACK else "0.0.0.0"  # noqa: S104
         token = _required(environment, names.ENV_TOKEN)
         tls = _tls(environment)
     return Config(
@@ -156,7 +170,11 @@ def _sizes(options: argparse.Namespace) -> dict[str, RoleSize]:
     changes = options.on_world_change
     return {
         names.ROLE_WORKER: RoleSize(
-            options.min, desired, kept=changes == "Keep", notified=changes == "Notify"
+            options.min,
+            desired,
+            kept=changes == "Keep",
+            notified=changes == "Notify",
+            without_restarts=ALL_INDICES if options.failure_ends else frozenset(),
         ),
     }
 
@@ -255,6 +273,11 @@ def _parser() -> argparse.ArgumentParser:
         help="standalone: as onWorldChange of the workers",
     )
     parser.add_argument(
+        "--failure-ends",
+        action="store_true",
+        help="standalone: a failure of a worker ends the job, so the others do not start again",
+    )
+    parser.add_argument(
         "--listed-members",
         type=int,
         default=LISTED_MEMBERS,
@@ -269,7 +292,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--address",
         metavar="IP",
-        help=f"where to listen (default: ${names.ENV_POD_IP}; with --insecure 127.0.0.1)",
+        help=f"where to listen (default: ${names.ENV_POD_IP}; with --insecure the loopback one)",
     )
     for option, port in (("--grpc-port", names.GRPC_PORT), ("--http-port", names.HTTP_PORT)):
         parser.add_argument(

@@ -77,11 +77,16 @@ class _Table(Object, frozen=True):
     rows: list[Json] = []
 
 
+class _PullSecret(Object, frozen=True):
+    name: str | None = None
+
+
 class _PullSecrets(Object, frozen=True):
     """The part of a pod's spec, or of a service account, that names secrets of registries."""
 
-    service_account_name: str = ""
-    image_pull_secrets: list[dict[str, str]] = []
+    service_account_name: str | None = None
+    service_account: str | None = None
+    image_pull_secrets: list[_PullSecret] | None = None
 
 
 async def answer(kube: Kube, body: bytes) -> bytes:
@@ -184,7 +189,7 @@ async def _missing_secrets(kube: Kube, namespace: str, job: ElasticJob) -> list[
     for role, spec in job.spec.replica_specs.items():
         pod = msgspec.convert(spec.template["spec"], _PullSecrets)
         field = f"spec.replicaSpecs.{role}.template.spec"
-        account = pod.service_account_name or "default"
+        account = pod.service_account_name or pod.service_account or "default"
         try:
             if not pod.image_pull_secrets:
                 pod = await kube.get(SERVICE_ACCOUNTS, namespace, account, as_type=_PullSecrets)
@@ -193,8 +198,9 @@ async def _missing_secrets(kube: Kube, namespace: str, job: ElasticJob) -> list[
                 f"{field}.serviceAccountName: there is no ServiceAccount {account!r} in namespace "
                 f"{namespace!r}, so that role {role} gets no pods"
             )
-        for secret in pod.image_pull_secrets:
-            secrets.setdefault(secret["name"], f"{field}.imagePullSecrets")
+        for secret in pod.image_pull_secrets or ():
+            if secret.name:  # one without a name is legal, and has no effect
+                secrets.setdefault(secret.name, f"{field}.imagePullSecrets")
     for name, field in list(secrets.items())[:_MOST_CHECKED]:
         try:
             await kube.get_cached_metadata(SECRETS, namespace, name)

@@ -9,13 +9,13 @@ job is reconciled again after a pause.
 from __future__ import annotations
 
 import logging
-import time
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from itertools import groupby
 from typing import Any
 
 import msgspec
+from elasticjob_api import names
 from elasticjob_api.elasticjob import ElasticJob
 from elasticjob_api.meta import Json
 from elasticjob_kube.errors import AlreadyExists, Conflict, KubeError, NotFound, Refused
@@ -24,6 +24,7 @@ from elasticjob_kube.session import Kube
 
 from elasticjob_operator.core.manifests.infrastructure import manifest_inputs
 from elasticjob_operator.core.model import actions as do
+from elasticjob_operator.core.model.identity import identity_of
 from elasticjob_operator.ensure_infrastructure import ensure_infrastructure
 from elasticjob_operator.errors import NotServed, StaleState, name_taken
 from elasticjob_operator.events import Events
@@ -68,10 +69,10 @@ class Executor:
         due: float | None = None
         refused: Refused | None = None
         try:
-            for on_pods, group in groupby(decided, key=_is_on_pods):
+            for on_pods, group in groupby(decided, key=_pod_group):
                 if on_pods:
                     # After a refusal the API server would refuse the other creates, too.
-                    pods = [each for each in group if not (refused and _is_creation(each))]
+                    pods = [each for each in group if not (refused and self._skips(job, each))]
                     try:
                         await self.pod_executor.execute(job, pods)
                     except Refused as error:
@@ -97,13 +98,20 @@ class Executor:
         if not any(isinstance(action, do.ConfirmGone) for action in decided):
             self.store.record_refusal(job, "")
 
+    def _skips(self, job: ElasticJob, action: do.Action) -> bool:
+        """Leave out the creation of a pod; return whether the action is one."""
+        if not isinstance(action, do.CreatePod):
+            return False
+        self.store.pods.record_uncreated(identity_of(job), action.name)
+        return True
+
     async def _execute_one(self, job: ElasticJob, action: do.Action) -> ElasticJob:
         """Execute one action and return the job as stored afterwards."""
         namespace = job.metadata.namespace
         match action:
             case do.PatchJobStatus(patch):
                 job = await self._patch_job(job, {"status": patch}, subresource="status")
-                self.store.record_status_write(job, time.time())
+                self.store.record_status_write(job, self.kube.clock.now())
             case do.WriteBackReplicas(role, replicas):
                 spec = {"replicaSpecs": {role: {"replicas": replicas}}}
                 job = await self._patch_job(job, {"spec": spec})
@@ -218,7 +226,8 @@ class Executor:
         self.store.update(SCALE_PLANS, answer)
         plans = {plan.metadata.uid for plan in self.store.observed(job).plans}
         if answer["metadata"]["uid"] not in plans:
-            raise name_taken(job, SCALE_PLANS, answer, "delete it")
+            now = self.kube.clock.now()
+            raise name_taken(job, SCALE_PLANS, answer, "delete it", now)
 
     async def _delete(self, resource: Resource, namespace: str, name: str, uid: str) -> None:
         try:
@@ -254,9 +263,7 @@ def _target_of(namespace: str, action: do.PatchStatus | do.Adopt) -> _Target:
     return _Target(KINDS[action.kind], namespace, action.name, action.uid, action.resource_version)
 
 
-def _is_creation(action: do.Action) -> bool:
-    return isinstance(action, do.CreatePod)
-
-
-def _is_on_pods(action: do.Action) -> bool:
-    return isinstance(action, _POD_ACTIONS)
+def _pod_group(action: do.Action) -> int:
+    """Return 0 for actions on other objects than pods; no member is created before the master."""
+    is_master = isinstance(action, do.CreatePod) and action.role == names.ROLE_MASTER
+    return 1 + is_master if isinstance(action, _POD_ACTIONS) else 0

@@ -8,6 +8,7 @@ all pods are listed before the job gets another one.
 from __future__ import annotations
 
 import asyncio
+import itertools
 from collections.abc import AsyncGenerator, Generator, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass, field
@@ -114,6 +115,7 @@ class PodExecutor:
             async with limit, self.shares.turn(len(actions)):
                 # After a refusal (a quota, a webhook) the other creates would be refused, too.
                 if failures and isinstance(action, do.CreatePod):
+                    self.store.record_uncreated(identity_of(job), action.name)
                     return
                 try:
                     await self._execute_one(job, action)
@@ -174,12 +176,15 @@ class PodExecutor:
                 await self._resize(job, action)
 
     async def _create(self, job: ElasticJob, action: do.CreatePod) -> None:
+        identity = identity_of(job)
+        self.store.begin_to_create(identity, action.name)
+        attempts = itertools.count()
         try:
             # A conflict is about a ResourceQuota that many creates update at the same time. After a
             # time-out the pod may have been created and deleted already, and its name must not be
             # used again.
             answer = await retry(
-                lambda: self._create_or_get(job, action),
+                lambda: self._create_or_get(job, action, is_first=not next(attempts)),
                 (TryLater, Conflict),
                 pauses=_CREATE_RETRY_SECONDS,
                 unless=lambda error: error.status in _NO_ANSWER_STATUSES,
@@ -188,7 +193,6 @@ class PodExecutor:
             self._jobs_to_relist.add(job.metadata.uid)
             raise
         pod = _pod(answer)
-        identity = identity_of(job)
         if controlling_job(pod) != identity:
             if was_made_for(answer, identity):
                 self._keep(identity, pod, 0.0)
@@ -200,8 +204,22 @@ class PodExecutor:
             raise Refused(409, "ForeignPod", note)
         self.pods.observe(pod)
 
-    async def _create_or_get(self, job: ElasticJob, action: do.CreatePod) -> Json:
-        """Create the pod after its volume claims, or read the pod that has the name."""
+    async def _create_or_get(
+        self, job: ElasticJob, action: do.CreatePod, *, is_first: bool
+    ) -> Json:
+        """Create the pod after its volume claims, or read the pod that has the name.
+
+        If the first attempt is refused, certainly no pod has got the name.
+        """
+        try:
+            return await self._create_or_get_pod(job, action)
+        except Refused as error:
+            if is_first:
+                why_invalid = error.message if _is_invalid(error) else ""
+                self.store.record_uncreated(identity_of(job), action.name, why_invalid)
+            raise
+
+    async def _create_or_get_pod(self, job: ElasticJob, action: do.CreatePod) -> Json:
         await _ensure_claims(self.kube, job, action.claims)
         metadata = action.body["metadata"]
         annotations = {**metadata["annotations"], names.ANNOTATION_OPERATOR: self.lease}
@@ -290,12 +308,21 @@ async def _ensure_claims(kube: Kube, job: ElasticJob, claims: Iterable[Mapping[s
             except AlreadyExists:
                 found = await kube.get(VOLUME_CLAIMS, namespace, name)
         if is_of_another_job(found, job):
-            raise name_taken(job, VOLUME_CLAIMS, found, "the member waits until it is deleted")
+            now = kube.clock.now()
+            raise name_taken(job, VOLUME_CLAIMS, found, "the member waits until it is deleted", now)
         if found["metadata"].get("deletionTimestamp"):
             message = (
                 f"{VOLUME_CLAIMS.kind} {name} is being deleted; the member gets a new one then"
             )
             raise Refused(409, "BeingDeleted", message)
+
+
+def _is_invalid(error: Refused) -> bool:
+    """Return whether the API server's validation refuses an object, not a policy or a webhook.
+
+    Both answer with 422, but only the validation names fields.
+    """
+    return error.status == 422 and bool(error.causes) and all(each.field for each in error.causes)
 
 
 def _pod(answer: Json) -> Pod:

@@ -21,6 +21,7 @@ from elasticjob_operator.core.model.identity import (
     restored,
     tampering,
 )
+from elasticjob_operator.core.model.observed import Uncreated
 from elasticjob_operator.core.model.pod import Pod
 from elasticjob_operator.core.model.pods import Pods
 
@@ -42,6 +43,9 @@ class PodStore:
     _job_of: dict[str, JobIdentity] = field(default_factory=dict)
     _tampered: dict[JobIdentity, dict[str, str]] = field(default_factory=lambda: defaultdict(dict))
     _gone: dict[JobIdentity, dict[MemberKey, str]] = field(
+        default_factory=lambda: defaultdict(dict)
+    )
+    _uncreated: dict[JobIdentity, dict[MemberKey, Uncreated]] = field(
         default_factory=lambda: defaultdict(dict)
     )
     _unconfirmed: dict[JobIdentity, set[str]] = field(default_factory=lambda: defaultdict(set))
@@ -112,6 +116,17 @@ class PodStore:
         if (member := member_of_name(job.name, name)) is not None:
             self._gone[job][member.role, member.index] = name
 
+    def record_uncreated(self, job: JobIdentity, name: str, why_invalid: str = "") -> None:
+        """Record that certainly no pod of this name was created, so that the name is used again."""
+        self.begin_to_create(job, name)
+        if (member := member_of_name(job.name, name)) is not None:
+            self._uncreated[job][member.role, member.index] = Uncreated(name, why_invalid)
+
+    def begin_to_create(self, job: JobIdentity, name: str) -> None:
+        """Record that a pod of this name may exist from now on."""
+        if (member := member_of_name(job.name, name)) is not None:
+            self._uncreated[job].pop((member.role, member.index), None)
+
     def record_found(self, job: JobIdentity, name: str, now: float, *, is_watched: bool) -> None:
         """Record that a pod of this name exists, and, if no watch reports it, the time."""
         self._unconfirmed[job].discard(name)
@@ -120,7 +135,7 @@ class PodStore:
 
     def forget_job(self, job: JobIdentity) -> None:
         """Remove the records about the pod names of a deleted job."""
-        for kept in (self._gone, self._unconfirmed, self._kept):
+        for kept in (self._gone, self._uncreated, self._unconfirmed, self._kept):
             kept.pop(job, None)
 
     def of(self, job: JobIdentity) -> Pods:
@@ -138,6 +153,10 @@ class PodStore:
     def gone(self, job: JobIdentity) -> Mapping[MemberKey, str]:
         """Return by member the name of its latest pod that is certainly deleted."""
         return self._gone.get(job, {})
+
+    def uncreated(self, job: JobIdentity) -> Mapping[MemberKey, Uncreated]:
+        """Return by member the name of its pod that the API server has refused to create."""
+        return self._uncreated.get(job, {})
 
     def unconfirmed(self, job: JobIdentity) -> frozenset[str]:
         """Return the names of pods that ran when the watch reported them as deleted."""

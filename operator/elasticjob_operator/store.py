@@ -33,7 +33,7 @@ from elasticjob_operator.core.job_end import without_unused_templates
 from elasticjob_operator.core.manifests.infrastructure import manifest_inputs
 from elasticjob_operator.core.members.cluster_rules import Rules, with_cluster_rules
 from elasticjob_operator.core.model.identity import identity_of
-from elasticjob_operator.core.model.limit_ranges import LimitRange, default_limits
+from elasticjob_operator.core.model.limit_ranges import LimitRange, bounds, default_limits
 from elasticjob_operator.core.model.nodes import Node
 from elasticjob_operator.core.model.observed import Observed
 from elasticjob_operator.core.model.pod import Pod
@@ -234,6 +234,7 @@ class Store:
             for custom in self._customs.get(key_of(job), {}).values()
             if may_be_of_job(custom.metadata, job.metadata.name, uid)
         ]
+        limit_ranges = self._limit_ranges.get(job.metadata.namespace, {}).values()
         return Observed(
             job=with_cluster_rules(job, self.restart_rules),
             pods=self.pods.of(identity),
@@ -249,11 +250,11 @@ class Store:
             account_created="" if account is None else account.created,
             secret_made_anew=infrastructure.secret_made_anew,
             refused_resizes=self.pods.refused_resizes,
-            default_limits=default_limits(
-                self._limit_ranges.get(job.metadata.namespace, {}).values()
-            ),
+            default_limits=default_limits(limit_ranges),
+            bounds=bounds(limit_ranges),
             tampered=self.pods.tampered(identity),
             gone=self.pods.gone(identity),
+            uncreated=self.pods.uncreated(identity),
             unconfirmed=self.pods.unconfirmed(identity),
             kept=self.pods.kept(identity),
             quota=None if self.quotas is None else self.quotas.of(job),

@@ -23,7 +23,7 @@ from tests.support.e2e.continuing_job import (
     child_of,
     pauses,
 )
-from tests.support.e2e.pytorch_job import SOURCES
+from tests.support.framework_python import LIBRARY
 from tests.support.local_job import LocalJob
 
 pytestmark = pytest.mark.thorough
@@ -147,7 +147,7 @@ def test_a_training_outside_of_the_block_of_its_world_fails_at_once(block: str) 
         "for world in elasticjob.jax.worlds(elasticjob.jax.State(sum=0)):\n"
         f"    {block}\n"
     )
-    environment = {**os.environ, "PYTHONPATH": SOURCES}
+    environment = {**os.environ, "PYTHONPATH": LIBRARY}
     done = subprocess.run(
         [sys.executable, "-c", script], env=environment, capture_output=True, text=True, check=False
     )

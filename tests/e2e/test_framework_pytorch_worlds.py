@@ -24,6 +24,7 @@ from tests.support.e2e.continuing_job import (
     child_of,
     pauses,
 )
+from tests.support.framework_python import LIBRARY
 from tests.support.local_job import LocalJob
 
 pytestmark = pytest.mark.thorough
@@ -162,7 +163,7 @@ def test_a_process_whose_last_attempt_to_form_a_group_has_failed_meets_the_other
 def test_a_pytorch_whose_store_may_end_the_process_is_refused() -> None:
     python = pytorch_job.python()
     script = "import elasticjob.torch as t; print(t.torch.__version__); next(t.worlds(t.State()))"
-    environment = {**os.environ, "PYTHONPATH": pytorch_job.SOURCES}
+    environment = {**os.environ, "PYTHONPATH": LIBRARY}
     done = subprocess.run(
         [python, "-c", script], env=environment, capture_output=True, text=True, check=False
     )

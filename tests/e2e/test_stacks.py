@@ -13,6 +13,7 @@ from tests.support.e2e import pytorch_job
 from tests.support.e2e.command_line_user import CommandLineUser
 from tests.support.e2e.sandbox import Sandbox
 from tests.support.e2e.scaling_jobs import job
+from tests.support.framework_python import LIBRARY
 from tests.support.wait import until
 
 HANGING = """
@@ -56,7 +57,7 @@ async def test_a_stall_names_the_rank_that_sleeps_and_so_does_the_command(
         folder,
         replicas=3,
         command=[python(), "-c", HANGING, *arguments],
-        env=[{"name": "PYTHONPATH", "value": pytorch_job.SOURCES}],
+        env=[{"name": "PYTHONPATH", "value": LIBRARY}],
     )
     made["spec"] |= {
         "framework": "pytorch",

@@ -10,13 +10,12 @@ import psutil
 import pytest
 from elasticjob_api import names
 
-from tests.support.framework_python import installed_by
+from tests.support.framework_python import LIBRARY, installed_by
 from tests.support.local_job import LocalJob
 
 pytestmark = pytest.mark.thorough
 
 ROOT = Path(__file__).parents[2]
-LIBRARY = ":".join(str(ROOT / folder) for folder in ("library", "api", "shards"))
 EPOCHS = 200
 STEPS = EPOCHS * 12
 """Of 120 samples each: all ranks together train as many in any world."""

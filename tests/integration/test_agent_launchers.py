@@ -11,9 +11,8 @@ import psutil
 import pytest
 from elasticjob_api import names
 
-from tests.support.e2e.pytorch_job import SOURCES
 from tests.support.e2e.trial import check_worlds, worlds
-from tests.support.framework_python import installed_by
+from tests.support.framework_python import LIBRARY, installed_by
 from tests.support.local_job import LocalJob
 
 pytestmark = pytest.mark.thorough
@@ -67,7 +66,7 @@ def train(
     launchers = Path(installed_by("launchers_env"), "bin")
     command = (str(launchers / program), *options, str(SUPPORT / script))
     environment = {
-        **{"FOLDER": str(job.folder), "PYTHONPATH": SOURCES, "GLOO_SOCKET_IFNAME": "lo"},
+        **{"FOLDER": str(job.folder), "PYTHONPATH": LIBRARY, "GLOO_SOCKET_IFNAME": "lo"},
         **variables,
     }
     job.start_master(pods)

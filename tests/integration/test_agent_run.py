@@ -14,9 +14,9 @@ import pytest
 from elasticjob_api import names
 from elasticjob_api.v1 import agent_pb2 as pb
 
-from tests.support.agent_process import Run, alive, python
+from tests.support.agent_process import Run, alive, handles, python
 from tests.support.fake_master import FakeMaster
-from tests.support.wait import SECONDS, until
+from tests.support.wait import until
 
 # --- life of a process
 
@@ -164,9 +164,7 @@ async def test_the_agent_can_leave_before_any_master_has_answered(
 ) -> None:
     await fake_master.stop()
     agent = await run("sleep", "600")
-    assert b"no connection to the master" in await asyncio.wait_for(
-        agent.process.stderr.readline(), SECONDS
-    )
+    await until("it handles SIGTERM", lambda: handles(agent.process.pid, signal.SIGTERM))
     agent.process.send_signal(signal.SIGTERM)
     assert (await agent.end())[0] == 143
 
@@ -428,10 +426,7 @@ async def test_a_member_is_ready_once_accepted_and_stays_ready_without_a_master(
 
     await fake_master.stop()
     agent = await run("sleep", "60", **{names.ENV_POD_IP: address})
-    while b"no connection to the master" not in await asyncio.wait_for(
-        agent.process.stderr.readline(), SECONDS
-    ):
-        pass
+    await until("it has begun", lambda: handles(agent.process.pid, signal.SIGTERM))
     assert not await ready()
     await fake_master.start()
     await fake_master.begin(1)

@@ -1,6 +1,7 @@
 """Starts and stops the embedded cluster by its commands, as a user does."""
 
 import os
+import shlex
 import shutil
 import signal
 import socket
@@ -95,6 +96,22 @@ def test_a_cluster_starts_is_reused_and_stops_without_a_trace(state: Path) -> No
     assert not state.exists()
     assert dev("status", "--state", state).returncode == 1
     assert dev("down", "--state", state).returncode == 0
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root makes a network namespace")
+def test_a_cluster_starts_on_a_machine_without_a_network(state: Path) -> None:
+    command = shlex.join([*COMMAND, "up", "--control-plane-only", "--state", str(state)])
+    down = shlex.join([*COMMAND, "down", "--state", str(state)])
+    script = f"ip link set lo up && {command} && {state}/bin/kubectl get ns && {down}"
+    done = subprocess.run(
+        ["unshare", "--net", "sh", "-c", script],
+        env={**os.environ, "KUBECONFIG": f"{state}/kubeconfig"},
+        capture_output=True,
+        text=True,
+        timeout=300,
+    )
+    assert done.returncode == 0, done.stderr
+    assert "kube-system" in done.stdout
 
 
 @pytest.mark.guarantee("shared-network-stack")

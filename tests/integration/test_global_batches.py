@@ -11,8 +11,8 @@ from pathlib import Path
 import psutil
 import pytest
 
-from tests.support.e2e.pytorch_job import SOURCES, python
-from tests.support.framework_python import installed_by
+from tests.support.e2e.pytorch_job import python
+from tests.support.framework_python import LIBRARY, installed_by
 from tests.support.local_job import LocalJob
 
 pytestmark = pytest.mark.thorough
@@ -28,7 +28,7 @@ def test_each_sample_is_in_the_model_once_an_epoch_from_two_to_three_to_two_and_
     job.framework = "pytorch"
     end = job.folder / "end"
     environment = {
-        "PYTHONPATH": SOURCES,
+        "PYTHONPATH": LIBRARY,
         "CHECKPOINTS": str(job.folder / "checkpoints"),
         "END": str(end),
         "ELASTICJOB_PROCESS_RESTART_LIMIT": "3",
@@ -82,7 +82,7 @@ def test_a_real_loader_returns_each_sample_once_an_epoch(
 ) -> None:
     done = subprocess.run(
         [installed_by(script), LOADERS, framework],
-        env={**os.environ, "PYTHONPATH": SOURCES},
+        env={**os.environ, "PYTHONPATH": LIBRARY},
         cwd=tmp_path,
         capture_output=True,
         text=True,

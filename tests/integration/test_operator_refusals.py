@@ -16,6 +16,7 @@ from elasticjob_kube.resources import (
     ADMISSION_POLICY_BINDINGS,
     ELASTIC_JOBS,
     EVENTS,
+    LIMIT_RANGES,
     PODS,
     RESOURCE_QUOTAS,
     SCALE_OUTS,
@@ -27,7 +28,16 @@ from elasticjob_localcluster.cluster import Cluster
 
 from tests.support.chaos_proxy import chaos_proxy
 from tests.support.fake_kubelet import kubelet
-from tests.support.operator_process import job, manifest, operator, phase, status_of, workers
+from tests.support.operator_process import (
+    create,
+    job,
+    manifest,
+    operator,
+    phase,
+    run_job,
+    status_of,
+    workers,
+)
 from tests.support.wait import until
 
 
@@ -87,6 +97,87 @@ async def test_pods_denied_by_an_admission_policy_are_reported_and_delay_no_othe
         assert await workers(kube, namespace, "barred") == []
 
 
+@pytest.mark.guarantee("pods-that-cannot-start")
+async def test_pods_that_stay_refused_fail_the_job_by_its_deadline_and_use_up_no_name(
+    cluster: Cluster, kube: Kube, namespace: str, tmp_path: Path
+) -> None:
+    async with operator(cluster.kubeconfig, namespace, tmp_path / "log"), kubelet(kube, namespace):
+        body = job("late", runPolicy={"pendingDeadlineSeconds": 4})
+        worker_spec(body)["priorityClassName"] = "no-such-class"
+        await kube.create(ELASTIC_JOBS, namespace, body)
+        refused = await condition(kube, namespace, "late", "PodsRefused")
+        assert "no PriorityClass with name no-such-class" in refused["message"], refused
+        status = await phase(kube, namespace, ELASTIC_JOBS, "late", "Failed")
+        for part in ("pendingDeadlineSeconds: late-worker-", "4 s", "no PriorityClass with name"):
+            assert part in status["message"], status
+        assert status["replicaStatuses"]["worker"].get("incarnations", 0) == 0, status
+
+
+@pytest.mark.guarantee("pods-that-cannot-start")
+@pytest.mark.parametrize("invalid", ["worker", "master"])
+async def test_a_template_that_is_invalid_for_the_api_server_fails_the_job_at_once(
+    cluster: Cluster, kube: Kube, namespace: str, tmp_path: Path, invalid: str
+) -> None:
+    async with operator(cluster.kubeconfig, namespace, tmp_path / "log"), kubelet(kube, namespace):
+        body = job("wrong")
+        if invalid == "worker":
+            mount = {"name": "nowhere", "mountPath": "/data"}
+            worker_spec(body)["containers"][0]["volumeMounts"] = [mount]
+            field = "spec.replicaSpecs.worker.template: "
+            why = 'spec.containers[0].volumeMounts[0].name: Not found: "nowhere"'
+        else:
+            body["spec"]["master"] = {"template": {"spec": {"dnsPolicy": "None"}}}
+            field = "spec.master: "
+            why = "spec.dnsConfig: Required value"
+        await kube.create(ELASTIC_JOBS, namespace, body)
+        status = await phase(kube, namespace, ELASTIC_JOBS, "wrong", "Failed")
+        assert status["message"].startswith(field), status
+        assert why in status["message"], status
+
+
+@pytest.mark.guarantee("pods-that-cannot-start")
+async def test_members_get_no_pods_while_the_masters_pod_is_refused(
+    cluster: Cluster, kube: Kube, namespace: str, tmp_path: Path
+) -> None:
+    async with operator(cluster.kubeconfig, namespace, tmp_path / "log"), kubelet(kube, namespace):
+        async with _denied(kube, namespace, "job", role="master"):
+            await kube.create(ELASTIC_JOBS, namespace, job())
+            await until(
+                "the status says why and for what the workers wait",
+                lambda: status_of(kube, namespace, ELASTIC_JOBS, "job"),
+                lambda status: (
+                    "worker waits for master" in status.get("message", "")
+                    and "barred by the house rules" in status["message"]
+                ),
+            )
+            assert await workers(kube, namespace) == []
+        await phase(kube, namespace, ELASTIC_JOBS, "job", "Running", seconds=60)
+        assert await workers(kube, namespace) == ["job-worker-0", "job-worker-1"]
+
+
+@pytest.mark.guarantee("pods-that-cannot-start")
+async def test_a_namespace_with_a_quota_on_limits_and_narrow_limit_ranges_admits_a_default_master(
+    cluster: Cluster, kube: Kube, namespace: str, tmp_path: Path
+) -> None:
+    hard = {"requests.cpu": "4", "limits.cpu": "4", "limits.memory": "8Gi"}
+    await create(kube, namespace, RESOURCE_QUOTAS, "with-limits", hard=hard)
+    bounds = {"type": "Container", "min": {"cpu": "200m", "memory": "192Mi"}}
+    bounds |= {"max": {"cpu": "500m", "memory": "1Gi"}}
+    bounds |= {"maxLimitRequestRatio": {"memory": "4"}}
+    await create(kube, namespace, LIMIT_RANGES, "narrow", limits=[bounds])
+    async with operator(cluster.kubeconfig, namespace, tmp_path / "log"), kubelet(kube, namespace):
+        body = job()
+        body["spec"]["agent"]["source"] = "InitContainer"
+        amounts = {"cpu": "400m", "memory": "512Mi"}
+        worker_spec(body)["containers"][0]["resources"] = {"requests": amounts, "limits": amounts}
+        await run_job(kube, namespace, body)
+        made = await kube.get(PODS, namespace, "job-master")
+        assert made["spec"]["containers"][0]["resources"] == {
+            "requests": {"cpu": "200m", "memory": "256Mi"},
+            "limits": {"cpu": "500m", "memory": "1Gi"},
+        }
+
+
 @pytest.mark.guarantee("foreign-object-with-our-name")
 @pytest.mark.thorough
 async def test_a_foreign_service_of_the_same_name_is_left_alone_with_a_warning(
@@ -144,11 +235,13 @@ async def _used(kube: Kube, namespace: str) -> Any:
 
 
 @asynccontextmanager
-async def _denied(kube: Kube, namespace: str, job_name: str) -> AsyncIterator[None]:
-    """Let the API server deny the worker pods of one job."""
+async def _denied(
+    kube: Kube, namespace: str, job_name: str, role: str = "worker"
+) -> AsyncIterator[None]:
+    """Let the API server deny the pods of one role of a job."""
     name = f"{namespace}.elasticjob.dev"
     labels = f"object.metadata.labels[?'{names.LABEL_JOB_NAME}'].orValue('')"
-    role = f"object.metadata.labels[?'{names.LABEL_ROLE}'].orValue('')"
+    of_pod = f"object.metadata.labels[?'{names.LABEL_ROLE}'].orValue('')"
     rule = {
         "apiGroups": [""],
         "apiVersions": ["v1"],
@@ -159,7 +252,7 @@ async def _denied(kube: Kube, namespace: str, job_name: str) -> AsyncIterator[No
         "matchConstraints": {"resourceRules": [rule]},
         "validations": [
             {
-                "expression": f"{labels} != '{job_name}' || {role} != 'worker'",
+                "expression": f"{labels} != '{job_name}' || {of_pod} != '{role}'",
                 "message": "barred by the house rules",
             }
         ],
@@ -171,16 +264,16 @@ async def _denied(kube: Kube, namespace: str, job_name: str) -> AsyncIterator[No
         ADMISSION_POLICY_BINDINGS, None, {"metadata": {"name": name}, "spec": binding}
     )
     try:
-        await until("the policy is in force", lambda: _denies(kube, namespace, job_name))
+        await until("the policy is in force", lambda: _denies(kube, namespace, job_name, role))
         yield
     finally:
         await kube.delete(ADMISSION_POLICY_BINDINGS, None, name)
         await kube.delete(ADMISSION_POLICIES, None, name)
 
 
-async def _denies(kube: Kube, namespace: str, job_name: str) -> bool:
+async def _denies(kube: Kube, namespace: str, job_name: str, role: str) -> bool:
     """Check it with a pod, which is deleted again."""
-    labels = {names.LABEL_JOB_NAME: job_name, names.LABEL_ROLE: "worker"}
+    labels = {names.LABEL_JOB_NAME: job_name, names.LABEL_ROLE: role}
     pod = {
         "metadata": {"name": "probe", "labels": labels},
         "spec": {"containers": [{"name": "c", "image": "c:1"}]},
@@ -191,3 +284,20 @@ async def _denies(kube: Kube, namespace: str, job_name: str) -> bool:
         return True
     await kube.delete(PODS, namespace, "probe", grace_seconds=0)
     return False
+
+
+def worker_spec(body: Json) -> Json:
+    """Return the pod spec of a job's workers."""
+    spec: Json = body["spec"]["replicaSpecs"]["worker"]["template"]["spec"]
+    return spec
+
+
+async def condition(kube: Kube, namespace: str, name: str, kind: str) -> Json:
+    """Wait until a condition of a job holds; return it."""
+
+    async def found() -> Json:
+        status = await status_of(kube, namespace, ELASTIC_JOBS, name)
+        holding = (each for each in status.get("conditions", ()) if each["status"] == "True")
+        return next((each for each in holding if each["type"] == kind), {})
+
+    return await until(f"{kind} of {name}", found)

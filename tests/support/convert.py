@@ -12,6 +12,7 @@ import yaml
 from elasticjob_api.elasticjob import ElasticJob
 from elasticjob_cli.convert.converters import convert
 from elasticjob_cli.convert.documents import read
+from elasticjob_cli.convert.peers import jobs_of
 from elasticjob_cli.convert.rendering import render
 from elasticjob_cli.convert.report import Converted, Kind
 from elasticjob_operator.core.manifests.validation import validation_error
@@ -35,12 +36,12 @@ def sample(name: str) -> list[Any]:
     return [json.loads(json.dumps(document)) for document in read((FOLDER / name).read_text())]
 
 
-def converted(document: Any) -> Converted:
-    """Convert a valid document.
+def converted(document: Any, *others: Any) -> Converted:
+    """Convert a valid document of a file with others.
 
     Check that API server and operator accept the result, and that it reads as written.
     """
-    result = convert(document, 1)
+    result = convert(document, 1, jobs_of([document, *others]))
     assert result.object is not None, [note.line() for note in result.notes]
     assert yaml.safe_load(render(result)) == result.object
     assert read(render(result)) == [result.object]

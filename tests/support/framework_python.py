@@ -27,3 +27,7 @@ def installed_by(script: str) -> str:
 def checkout(*folders: str) -> str:
     """Return a PYTHONPATH with these folders of the checkout, for a Python with packages only."""
     return ":".join(str(ROOT / folder) for folder in folders)
+
+
+LIBRARY = checkout("library", "api", "shards")
+"""The PYTHONPATH with which a program can import `elasticjob`."""

@@ -6,9 +6,11 @@ import contextlib
 import os
 import re
 import subprocess
+import sys
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
+from typing import IO
 
 from elasticjob_api import names
 
@@ -21,17 +23,23 @@ SECONDS = 150
 JOB = "job"
 
 
+Start = Callable[..., WarmProcess | subprocess.Popen[bytes]]
+
+
 class LocalJob:
     """The processes of one job. Each one's output is a file of the folder."""
 
     framework = "jax"
 
-    def __init__(self, folder: Path, network: str) -> None:
+    def __init__(self, folder: Path, network: str, start: Start = start_warm) -> None:
+        """Use the addresses of a network, such as `127.4.5` or `fd00:`; `start` runs masters."""
         self.folder = folder
-        self.host = f"{network}.1"
-        self.network = network
+        separator = ":" if ":" in network else "."
+        self.prefix = f"{network}{separator}"
+        self.host = f"{self.prefix}1"
+        self._start_master = start
         self.processes: dict[str, subprocess.Popen[bytes]] = {}
-        self._master: WarmProcess | None = None
+        self._master: WarmProcess | subprocess.Popen[bytes] | None = None
         self._pods: Counter[int] = Counter()
 
     def start_master(self, least: int = 2, *options: str) -> None:
@@ -56,7 +64,7 @@ class LocalJob:
             names.ENV_TLS_KEY: key,
         }
         with (self.folder / "master.log").open("ab") as log:
-            self._master = start_warm(
+            self._master = self._start_master(
                 "elasticjob-master",
                 *arguments,
                 output=log,
@@ -76,7 +84,7 @@ class LocalJob:
             incarnation=self._pods[index],
             master=self.host,
             job=JOB,
-            address=f"{self.network}.{10 + index}",
+            address=f"{self.prefix}{10 + index}",
         )
         self._pods[index] += 1
         return self._start(f"worker-{index}", AGENT, "run", "--", *command, environment=everything)
@@ -85,7 +93,7 @@ class LocalJob:
         """Kill the master, as the loss of its node would."""
         assert self._master is not None, "no master was started"
         self._master.kill()
-        self._master.join()
+        _join(self._master)
 
     def log(self) -> str:
         """Return the output of all processes."""
@@ -113,7 +121,7 @@ class LocalJob:
             process.wait()
         if self._master is not None:
             self._master.terminate()
-            self._master.join()
+            _join(self._master)
 
     def _start(
         self, name: str, *command: str, environment: dict[str, str]
@@ -123,6 +131,21 @@ class LocalJob:
                 command, env=environment, stdout=log, stderr=log
             )
         return self.processes[name]
+
+
+def start_cold(
+    program: str, *arguments: str, output: IO[bytes], env: Mapping[str, str]
+) -> subprocess.Popen[bytes]:
+    """Start a program as a child of this process, in its network namespace."""
+    command = [str(Path(sys.executable).with_name(program)), *arguments]
+    return subprocess.Popen(command, env=dict(env), stdout=output, stderr=output)
+
+
+def _join(master: WarmProcess | subprocess.Popen[bytes]) -> None:
+    if isinstance(master, WarmProcess):
+        master.join()
+    else:
+        master.wait(30)
 
 
 def _credentials() -> dict[str, str]:

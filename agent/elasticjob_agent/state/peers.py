@@ -14,6 +14,7 @@ from typing import Any, NoReturn, TypeVar
 import grpc
 import grpc.aio
 from elasticjob_api import names
+from elasticjob_api.addresses import host_port
 from elasticjob_api.v1 import state_pb2 as pb
 from elasticjob_api.v1.state_pb2_grpc import (
     StateServiceServicer,
@@ -59,7 +60,7 @@ class StateServer(StateServiceServicer):
         """Serve a folder at an address, once it is opened."""
         self._folder = folder
         self._identity = identity
-        self._address = f"[{address}]" if ":" in address else address
+        self._address = address
         self._turns = asyncio.Semaphore(MAX_TRANSFERS)
         self._server: grpc.aio.Server | None = None
 
@@ -76,10 +77,10 @@ class StateServer(StateServiceServicer):
         options = [*_OPTIONS, ("grpc.so_reuseport", 0)]
         server = grpc.aio.server(options=options, maximum_concurrent_rpcs=MAX_CALLS)
         add_StateServiceServicer_to_server(self, server)
-        port = server.add_secure_port(f"{self._address}:0", credentials)
+        port = server.add_secure_port(host_port(self._address, 0), credentials)
         await server.start()
         self._server = server
-        return f"{self._address}:{port}"
+        return host_port(self._address, port)
 
     async def close(self) -> None:
         """Stop serving, and end all transfers."""

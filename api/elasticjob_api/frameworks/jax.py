@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from elasticjob_api.addresses import host_port
 from elasticjob_api.frameworks.peer import Environment, Framework, Peer, meeting_port
 
 PORT = 8476
@@ -14,7 +15,8 @@ PORT = 8476
 
 def environment(world: Sequence[Peer]) -> Environment:
     """Return the coordinator's address, the number of processes, and the process id."""
-    coordinator = f"{world[0].address}:{meeting_port(world[0].address, PORT)}"
+    port = meeting_port(world[0].address, PORT, world[0].port)
+    coordinator = host_port(world[0].address, port)
     return lambda rank: {
         "JAX_COORDINATOR_ADDRESS": coordinator,
         "JAX_NUM_PROCESSES": str(len(world)),

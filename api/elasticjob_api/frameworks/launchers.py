@@ -14,7 +14,7 @@ from itertools import pairwise
 from pathlib import PurePath
 from types import MappingProxyType
 
-from elasticjob_api.frameworks import torchrun
+from elasticjob_api.frameworks import torchrun, wrappers
 
 MODE = "ELASTICJOB_ACCELERATE_MODE"
 """The agent's variable with the option of Accelerate that this world needs."""
@@ -23,7 +23,9 @@ HOST_FILE = "ELASTICJOB_DEEPSPEED_HOSTS"
 
 
 _BEFORE_COMMAND = (
-    r"(?:^|[;&|({\n])\s*(?:(?:exec|time|nohup|env|then|do|else|\w+=\S*)\s+)*(?:[^\s;&|()]*/)?"
+    r"(?:^|[;&|(\n]|\{(?=\s))[ \t]*"
+    rf"(?:(?:{wrappers.CALL}|then|do|else|\w+={wrappers.WORD}*){wrappers.SPACE})*"
+    rf"(?:{wrappers.WORD}*/)?"
 )
 """What a shell's text has before a command: the word after `pip install` is none."""
 
@@ -55,7 +57,7 @@ class Launcher:
         return re.compile(rf"{before}(?:{self.program})(?=[\s{end}]|$)")
 
 
-_PYTHON = r"python[\d.]*(?:\s+-\S+)*?\s+-m\s+"
+_PYTHON = rf"{torchrun.PYTHON}\s+-m\s+"
 TORCHRUN = Launcher("torchrun", torchrun.PROGRAM, torchrun.WITH_VALUE, (torchrun.STANDALONE,))
 ACCELERATE = Launcher(
     "accelerate launch",
@@ -109,6 +111,9 @@ FIELDS: Mapping[str, str] = MappingProxyType(
 )
 """Fields of a role by the options that they replace."""
 
+SUBSTITUTION = re.compile(r"\$\((?>(?:[^()]++|\([^()]*+\))*)\)|`[^`]*`")
+"""The output of a command as a value in the text of a shell."""
+_QUOTED = re.compile(r"\"[^\"]*\"|'[^']*'")
 _SHELL_TEXT = re.compile(torchrun.SHELL_OPTION)
 _SCRIPT = re.compile(torchrun.SCRIPT)
 _END_OF_CALL = re.compile(f"[{torchrun.END_OF_CALL}]")
@@ -120,13 +125,14 @@ def launcher_of(command: Sequence[str]) -> Launcher | None:
     """Return the launcher that a command runs.
 
     The command is the launcher, such as `torchrun` or `python -m torch.distributed.run`, or a shell
-    whose `-c` text contains it.
+    whose `-c` text contains it. Either may follow wrappers such as `nice`.
     """
-    program = PurePath(command[0]).name
+    _, own = wrappers.split(command)
+    program = PurePath(own[0]).name
     if program in torchrun.SHELLS:
-        text = _shell_text(command)
+        text = _shell_text(own)
         return next((each for each in LAUNCHERS if each.call().search(text)), None)
-    joined = " ".join([program, *command[1:]])
+    joined = " ".join([program, *own[1:]])
     return next((each for each in LAUNCHERS if each.call().match(joined)), None)
 
 
@@ -136,15 +142,16 @@ def with_world(command: Sequence[str]) -> list[str]:
     if launcher is None or not launcher.world:
         return list(command)
     options = list(launcher.world)
-    shell = PurePath(command[0]).name in torchrun.SHELLS
-    text = _shell_text(command) if shell else " ".join(command)
+    before, own = wrappers.split(command)
+    shell = PurePath(own[0]).name in torchrun.SHELLS
+    text = _shell_text(own) if shell else " ".join(own)
     if launcher is ACCELERATE and not _OTHER_STRATEGY.search(text):
         options.append(f"--$({MODE})")
     if shell:
         inserted = launcher.call().sub(lambda call: " ".join([call[0], *options]), text)
         return [inserted if word == text else word for word in command]
-    words = _words_of_call(launcher, command)
-    return [*command[:words], *options, *command[words:]]
+    words = _words_of_call(launcher, own)
+    return [*before, *own[:words], *options, *own[words:]]
 
 
 def fixed_options(command: Sequence[str], remedies: Mapping[str, str]) -> str | None:
@@ -165,16 +172,21 @@ def fixed_options(command: Sequence[str], remedies: Mapping[str, str]) -> str | 
         return None
     fixed: list[str] = []
     instead: dict[str, str] = {}
-    words = _words_after(launcher, command)
+    _, own = wrappers.split(command)
+    words = _words_after(launcher, own)
     names = "|".join(each for each in launcher.options + launcher.flags if each[0] != "-")
     short = "|".join(each for each in launcher.options if each[0] == "-")
     pattern = re.compile(rf"(?:--({names}){f'|({short})' if short else ''})(?:=|$)")
+    flags = (*launcher.flags, *torchrun.OTHER_FLAGS)
+    takes_following = False
     for word, following in pairwise([*words, ""]):
         name = word.replace("_", "-")
-        if _SCRIPT.fullmatch(name):
+        if _SCRIPT.fullmatch(name) or (word[:1] != "-" and not takes_following):
             break
         option = pattern.match(name)
-        takes_following = "=" not in word and name.removeprefix("--") not in launcher.flags
+        takes_following = (
+            word[:1] == "-" and "=" not in word and name.removeprefix("--") not in flags
+        )
         if option and "$" not in (following if takes_following else word):
             fixed.append(repr(word))
             if remedy := remedies.get(option[1]):
@@ -202,7 +214,9 @@ def _words_after(launcher: Launcher, command: Sequence[str]) -> list[str]:
     first, *others = launcher.call().finditer(text)
     if others:
         return []
-    (own, *_) = _END_OF_CALL.split(text[first.end() :], maxsplit=1)
+    own = SUBSTITUTION.sub("$", text[first.end() :])
+    own = _QUOTED.sub(lambda quoted: re.sub(r"[\s;&|()]", "_", quoted[0]), own)
+    (own, *_) = _END_OF_CALL.split(own, maxsplit=1)
     return [word.strip("\"'") for word in own.split()]
 
 

@@ -12,6 +12,7 @@ import json
 from collections.abc import Sequence
 from dataclasses import replace
 
+from elasticjob_api.addresses import host_port
 from elasticjob_api.frameworks.peer import Environment, Framework, Peer, meeting_port, of_role
 
 FIRST_PORTS = {"chief": 2222, "ps": 2300, "worker": 12300}
@@ -26,11 +27,13 @@ def environment(world: Sequence[Peer]) -> Environment:
     members = {role: of_role(world, role) for role in ROLES}
     # Parameter servers outlive worlds, so their ports depend on the chief's address, which does not
     # change.
-    anchor = next(iter([*members["chief"], *members["ps"], *world])).address
+    anchor = next(iter([*members["chief"], *members["ps"], *world]))
 
     def address(peer: Peer) -> str:
-        port = meeting_port(anchor, FIRST_PORTS[peer.role])
-        return f"{peer.address}:{port + peer.index * peer.slots + peer.local_rank}"
+        usual = FIRST_PORTS[peer.role]
+        own = peer.port and peer.port + usual - FIRST_PORTS["chief"]
+        port = meeting_port(anchor.address, usual, own)
+        return host_port(peer.address, port + peer.index * peer.slots + peer.local_rank)
 
     listening = [role for role in FIRST_PORTS if members[role]]
     addresses = {role: [address(peer) for peer in members[role]] for role in listening}

@@ -10,17 +10,22 @@ from __future__ import annotations
 from collections.abc import Mapping
 from types import MappingProxyType
 
+from elasticjob_api.addresses import host_port
+
 SHELLS = ("sh", "bash", "dash", "ash", "zsh")
 SHELL_OPTION = r"-[a-z]*c"
 BEFORE_CALL = r"(?:^|[\s;&|(/])"
-PROGRAM = r"(?:torchrun|python[\d.]*(?:\s+-\S+)*?\s+-m\s+torch\.distributed\.(?:run|launch))"
+PYTHON = r"python[\d.]*(?:\s+-\S+){0,8}?"
+PROGRAM = rf"(?:torchrun|{PYTHON}\s+-m\s+torch\.distributed\.(?:run|launch))"
 STANDALONE = "standalone"
+OTHER_FLAGS = ("run-path", "use-env", "virtual-local-rank")
+"""Options without a value that the agent does not set."""
 WITH_VALUE = (
     *("nnodes", "nproc-per-node", "node-rank", r"rdzv-\w+"),
     *("master-addr", "master-port", "max-restarts"),
 )
 """The options that the agent sets, besides `STANDALONE`, which has no value."""
-SCRIPT = r".*\.py|-m|--module|--no-python"
+SCRIPT = r".*\.py|-m|--module|--no-python|--"
 END_OF_CALL = r";&|)\n"
 
 FIELDS: Mapping[str, str] = MappingProxyType(
@@ -61,7 +66,7 @@ def environment(
         "PET_NODE_RANK": str(node_rank),
         "PET_MAX_RESTARTS": "0",
         "PET_RDZV_BACKEND": "static",
-        "PET_RDZV_ENDPOINT": f"{address}:{port}",
+        "PET_RDZV_ENDPOINT": host_port(address, port),
         "PET_MASTER_ADDR": address,
         "PET_MASTER_PORT": str(port),
     }

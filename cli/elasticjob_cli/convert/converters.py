@@ -14,13 +14,14 @@ from elasticjob_cli.convert import (
     dlrover,
     et_operator,
     framework_controller,
-    framework_names,
     kubeflow,
+    references,
 )
 from elasticjob_cli.convert.comments import Comments, placed
 from elasticjob_cli.convert.dlrover_plan import scale_plan
 from elasticjob_cli.convert.fields import Fields
-from elasticjob_cli.convert.report import Converted, Kind, Report, name_of, shown
+from elasticjob_cli.convert.peers import Jobs, jobs_of, peer_job
+from elasticjob_cli.convert.report import Converted, Kind, Report, field_of_a_chart, name_of, shown
 from elasticjob_cli.convert.tables.rows import TABLES
 from elasticjob_cli.convert.train_job import train_job
 
@@ -49,15 +50,17 @@ _RUNTIMES = ("ClusterTrainingRuntime", "TrainingRuntime")
 _GROUPS = {version.split("/")[0] for version, _ in CONVERTERS}
 
 
-def convert(document: Any, number: int) -> Converted:
+def convert(document: Any, number: int, jobs: Jobs | None = None) -> Converted:
     """Convert a document of any kind.
 
     Args:
         document: the values of the document.
         number: the document's place in its input, from 1.
+        jobs: the jobs of its input, to which it may refer; None: only itself.
     """
     source = f"document {number}"
     report = Report()
+    jobs = jobs_of([document]) if jobs is None else jobs
     if not isinstance(document, dict):
         report.invalid("the document", document, "a map with apiVersion and kind; remove it")
         return Converted(source, None, report.notes)
@@ -67,15 +70,16 @@ def convert(document: Any, number: int) -> Converted:
     source = f"{source}, {kind} {_name(document)}".rstrip()
     if report.failed:
         return Converted(source, None, report.notes)
+    if field := field_of_a_chart(document):
+        report.lost(field, "is a template of Helm: render it first, such as with helm template")
     converter = CONVERTERS.get((version, kind))
     if converter is None:
-        if kind == "Service" and (selected := framework_names.service(document, report)):
-            return Converted(source, selected, report.notes)
         if version == kubeflow.TRAINER_API_VERSION and kind in _RUNTIMES:
             report.lost("spec", "a runtime: nothing here reads it; write its fields into the jobs")
             return Converted(source, document, report.notes, passed_through=True)
         if version.split("/")[0] not in _GROUPS:
-            return Converted(source, document, passed_through=True)
+            changed = references.replaced(document, None, jobs, report)
+            return Converted(source, changed, report.notes, passed_through=not report.notes)
         group = version.split("/")[0]
         known = ", ".join(
             f"{other} {each}" for each, other in CONVERTERS if each.split("/")[0] == group
@@ -87,6 +91,8 @@ def convert(document: Any, number: int) -> Converted:
         return Converted(source, None, report.notes)
     report.table = TABLES[f"{kind} {version}"]
     written = converter(fields)
+    if written is not None:
+        written = references.replaced(written, peer_job(document), jobs, report)
     fields.raw("status")
     fields.done()
     order = list(Kind)

@@ -22,7 +22,6 @@ from elasticjob_api.names import (
 
 from elasticjob_cli.convert import templates
 from elasticjob_cli.convert.jobs import CONTAINER, Draft
-from elasticjob_cli.convert.report import Report
 
 _PLACEHOLDER = re.compile(r"\{\{(FC_[A-Z_]+)\}\}")
 _VARIABLE = re.compile(r"(?<![A-Za-z0-9_])FC_[A-Z_]+(?![A-Za-z0-9_])")
@@ -31,14 +30,18 @@ _WITH_REFERENCES = ("command", "args", "env")
 """Fields in which Kubernetes replaces references to variables."""
 _BARRIER_IMAGE = re.compile(r"(?:^|/)frameworkbarrier(?:[:@]|$)")
 _BARRIER_CALL = re.compile(
-    r"(?P<ports>(?:(?<![A-Za-z0-9_])[A-Za-z0-9_]{1,64}=[0-9]{1,5}\s+){0,16}+)(?:\.|source)\s+\S*/injector\.sh"
+    r"(?P<ports>(?>(?:(?<![A-Za-z0-9_])[A-Za-z0-9_]{1,64}=[0-9]{1,5}\s+){0,16}))"
+    r"(?:\.|source)\s+\S*/injector\.sh"
 )
 _PORT = re.compile(r"(?:(?P<new>FB_[A-Z0-9]+)_PORT|(?P<old>[a-z0-9]+)_port)=(?P<port>[0-9]+)")
 _BARRIER_ACCOUNT = "frameworkbarrier"
-_INDEX = "FC_TASK_INDEX"
+_FIXED = ("FC_FRAMEWORK_NAME", "FC_TASKROLE_NAME")
+INDEX = "FC_TASK_INDEX"
+"""The only label of a task that members do not have besides their own."""
+UNKNOWN = "unknown here, or not in this place"
 _OF_THE_POD = {
     "FC_FRAMEWORK_NAMESPACE": "metadata.namespace",
-    _INDEX: f"metadata.labels['{LABEL_INDEX}']",
+    INDEX: f"metadata.labels['{LABEL_INDEX}']",
     "FC_POD_NAME": "metadata.name",
     "FC_POD_UID": "metadata.uid",
     "FC_FRAMEWORK_UID": f"metadata.labels['{LABEL_JOB_UID}']",
@@ -61,7 +64,7 @@ def rewrite(draft: Draft, job: str, task_roles: Mapping[str, str]) -> None:
         task_roles: the name of the task role, by role.
     """
     for role, spec in draft.roles.items():
-        fixed = {"FC_FRAMEWORK_NAME": job, "FC_TASKROLE_NAME": task_roles[role]}
+        fixed = dict(zip(_FIXED, (job, task_roles[role]), strict=True))
         variables = _variables(fixed)
         names = frozenset(variable["name"] for variable in variables)
         template = spec["template"]
@@ -78,22 +81,15 @@ def rewrite(draft: Draft, job: str, task_roles: Mapping[str, str]) -> None:
             templates.add_variables(container, variables)
         unknown |= set(_PLACEHOLDER.findall(str(template)))
         if unknown:
-            message = f"{', '.join(sorted(unknown))}: unknown here, or not in this place"
+            message = f"{', '.join(sorted(unknown))}: {UNKNOWN}"
             draft.lost(role, message, "template")
 
 
-def service(document: Json, report: Report) -> Json | None:
-    """Return a Service with the operator's label for FC_TASK_INDEX; None if it selects no index."""
-    spec = document.get("spec")
-    if not isinstance(spec, dict):
-        return None
-    selector = spec.get("selector")
-    if not isinstance(selector, dict) or _INDEX not in selector:
-        return None
-    changed = {LABEL_INDEX if name == _INDEX else name: value for name, value in selector.items()}
-    message = f"the label of a task's index is {LABEL_INDEX} here"
-    report.differs("spec.selector", message, ("spec", "selector"))
-    return {**document, "spec": {**spec, "selector": changed}}
+def path_of(name: str) -> str | None:
+    """Return the path of a pod's field that has the value of a label or annotation of a task."""
+    if name in _FIXED:
+        return f"metadata.labels['{name}']"
+    return _OF_THE_POD.get(name)
 
 
 def _variables(fixed: Mapping[str, str]) -> list[Json]:

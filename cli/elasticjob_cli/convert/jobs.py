@@ -10,13 +10,13 @@ import msgspec
 from elasticjob_api import names
 from elasticjob_api.elasticjob import ElasticJob
 from elasticjob_api.frameworks import FRAMEWORKS, Peer, framework_of
-from elasticjob_api.gpus import gpus_of, slots_error
 from elasticjob_api.limits import MAX_ROLES
 from elasticjob_api.meta import Json
+from elasticjob_api.yaml_documents import Place
 
-from elasticjob_cli.convert import common_fields, templates
+from elasticjob_cli.convert import common_fields, processes, templates
 from elasticjob_cli.convert.fields import Fields
-from elasticjob_cli.convert.report import Place, Report, shown
+from elasticjob_cli.convert.report import Report, shown
 
 MORE_MEMORY = "a member that was OOMKilled gets twice its memory, up to maxMemory"
 OUT_OF_MEMORY = f"there OOMKilled fails the job, here {MORE_MEMORY}"
@@ -106,6 +106,7 @@ def finish(draft: Draft) -> Json | None:
         _include_replicas(draft, role)
         if written.get("agent") != "None":
             _make_startable(draft, role)
+        _note_missing_images(draft, role)
     if not 1 <= len(draft.roles) <= MAX_ROLES:
         groups = f"has {len(draft.roles)} groups of pods"
         report.refused("spec", f"{groups}, but a job has 1 to {MAX_ROLES} roles; make several jobs")
@@ -170,12 +171,20 @@ def _make_startable(draft: Draft, role: str) -> None:
         message = f"{name} is set by the agent, for each world; it is left out"
         at = place(role, *CONTAINER, "env")
         draft.report.differs(f"{draft.sources[role]}.env", message, at)
-    try:
-        problem = slots_error(draft.roles[role].get("slotsPerReplica"), gpus_of(container))
-    except ValueError as error:
-        problem = str(error)
-    if problem:
-        draft.report.refused(draft.sources[role], f"slotsPerReplica: {problem}")
+    written = draft.roles[role]
+    at = place(role, "slotsPerReplica")
+    for kind, message in processes.settle(draft.framework, written, container):
+        draft.report.add(kind, draft.sources[role], message, at)
+
+
+def _note_missing_images(draft: Draft, role: str) -> None:
+    pod = draft.roles[role]["template"]["spec"]
+    for kind in ("containers", "initContainers"):
+        for position, container in enumerate(pod.get(kind) or ()):
+            if not container.get("image"):
+                name = shown(container.get("name"))
+                message = f"container {name} has no image: write it, or its pods are refused"
+                draft.lost(role, message, "template", "spec", kind, position)
 
 
 def _restart_servers(draft: Draft) -> None:

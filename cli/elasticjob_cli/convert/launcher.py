@@ -110,7 +110,7 @@ def _horovodrun(draft: Draft) -> None:
         worker.pop("args", None)
     if "discover_hosts" not in templates.command_text(draft.container(LAUNCHER)):
         message = (
-            "horovodrun has fixed hosts, whose names do not exist here; give it "
+            "horovodrun has fixed hosts, but members come and go here; give it "
             "--host-discovery-script discover_hosts, --min-np and --max-np"
         )
         draft.lost(LAUNCHER, message, *CONTAINER)

@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
 from enum import StrEnum
 
 from elasticjob_api.meta import Json
+from elasticjob_api.yaml_documents import Place
 
 from elasticjob_cli.convert.tables.rows import Table, reason
 
-Place = tuple[str | int, ...]
-"""The place of a field in the written object: names of fields, and positions in lists."""
 _UNKNOWN = "is unknown; it is left out"
+_BRACES = re.compile(r"\{\{(?!FC_)")
+_ACTION = re.compile(
+    r"\{\{-?\s*(?:\.(?:Values|Release|Chart|Capabilities|Files)\b|(?:include|tpl)\s)"
+)
 _SHOWN_CHARACTERS = 80
 _MOST_CHARACTERS = 600
 """Bound of a field's path, and of a message."""
@@ -59,35 +63,34 @@ class Report:
 
     def invalid(self, where: str, value: object, expected: str) -> None:
         """Note a value that cannot be read."""
-        self._add(Note(Kind.INVALID, where, f"is {shown(value)}, but must be {expected}"))
+        self.add(Kind.INVALID, where, f"is {shown(value)}, but must be {expected}{hint(value)}")
 
     def refused(self, where: str, message: str) -> None:
         """Note why the object cannot be converted."""
-        self._add(Note(Kind.INVALID, where, message))
+        self.add(Kind.INVALID, where, message)
 
     def lost(self, where: str, message: str = "", at: Place = ()) -> None:
         """Note that a field has no equivalent; the table has the message, if none is given."""
-        self._add(Note(Kind.LOST, where, message or reason(self.table, where) or _UNKNOWN, at))
+        self.add(Kind.LOST, where, message or reason(self.table, where) or _UNKNOWN, at)
 
     def invented(self, where: str, message: str, at: Place = ()) -> None:
         """Note a value that the document does not have."""
-        self._add(Note(Kind.INVENTED, where, message, at))
+        self.add(Kind.INVENTED, where, message, at)
 
     def differs(self, where: str, message: str, at: Place = ()) -> None:
         """Note that a field is converted and means something else."""
-        self._add(Note(Kind.DIFFERS, where, message, at))
+        self.add(Kind.DIFFERS, where, message, at)
 
     @property
     def failed(self) -> bool:
         """Whether the document has an error."""
         return any(note.kind is Kind.INVALID for note in self.notes)
 
-    def _add(self, note: Note) -> None:
-        short = replace(
-            note, field=note.field[:_MOST_CHARACTERS], message=note.message[:_MOST_CHARACTERS]
-        )
-        if short not in self.notes:
-            self.notes.append(short)
+    def add(self, kind: Kind, where: str, message: str, at: Place = ()) -> None:
+        """Add a note of any kind."""
+        note = Note(kind, where[:_MOST_CHARACTERS], message[:_MOST_CHARACTERS], at)
+        if note not in self.notes:
+            self.notes.append(note)
 
 
 @dataclass(frozen=True)
@@ -114,6 +117,24 @@ class Converted:
         if self.object is None:
             return "nothing"
         return " ".join(map(str, filter(None, (self.object.get("kind"), name_of(self.object)))))
+
+
+def hint(value: object) -> str:
+    """Return what to do about the text of a chart of Helm; empty if it is no such text."""
+    is_template = isinstance(value, str) and _BRACES.search(value)
+    return "; render the template first, such as with helm template" if is_template else ""
+
+
+def field_of_a_chart(value: object, path: str = "") -> str:
+    """Return the path of the first text with an action of Helm; empty if there is none."""
+    if isinstance(value, str):
+        return path if _ACTION.search(value) else ""
+    inner: Iterable[tuple[str, object]] = ()
+    if isinstance(value, dict):
+        inner = ((f"{path}.{key}".removeprefix("."), each) for key, each in value.items())
+    elif isinstance(value, list):
+        inner = ((f"{path}[{number}]", each) for number, each in enumerate(value))
+    return next(filter(None, (field_of_a_chart(each, where) for where, each in inner)), "")
 
 
 def name_of(document: Json) -> object:

@@ -24,6 +24,7 @@ from typing import Annotated
 
 import typer
 from elasticjob_api import names
+from elasticjob_api.addresses import host_port
 from elasticjob_api.frameworks import FRAMEWORKS, launchers
 from elasticjob_client.errors import ClientError, WrongArgument
 
@@ -269,7 +270,7 @@ def _supervise(run: Run, claim: Claim, wanted: Wanted) -> int:
         started=time.time(),
         command=list(wanted.command),
         framework=run.framework,
-        master=f"{run.master_address}:{names.GRPC_PORT}",
+        master=host_port(run.master_address, names.GRPC_PORT),
         token=run.token,
         authority=run.authority,
     )

@@ -48,6 +48,8 @@ def api_server_command(programs: Mapping[str, Path], port: int) -> list[str]:
         str(programs["kube-apiserver"]),
         f"--etcd-servers={_ETCD}",
         "--bind-address=127.0.0.1",
+        # By default the address of the default route, which a machine without a network lacks.
+        "--advertise-address=127.0.0.1",
         f"--secure-port={port}",
         # No Service leads to it: an endpoint on the loopback address is not allowed.
         "--endpoint-reconciler-type=none",

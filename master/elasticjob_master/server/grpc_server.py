@@ -11,6 +11,7 @@ from typing import Any
 import grpc
 import grpc.aio
 from elasticjob_api import names
+from elasticjob_api.addresses import host_port
 from elasticjob_api.v1 import (
     agent_pb2,
     discovery_pb2,
@@ -170,11 +171,11 @@ class GrpcServer:
 
     async def start(self) -> int:
         """Listen and serve; return the port."""
-        at = f"{self._config.address}:{self._config.grpc_port}"
+        at = host_port(self._config.address, self._config.grpc_port)
         try:
             port = self._listen(at)
             for address in self._config.more_addresses:
-                at = f"{address}:{port}"
+                at = host_port(address, port)
                 self._listen(at)
         except RuntimeError as error:
             raise CannotListen(

@@ -15,6 +15,7 @@ from elasticjob_operator.core.conditions import health_events
 from elasticjob_operator.core.deadlines import check_deadlines
 from elasticjob_operator.core.end_pods import delete_outdated
 from elasticjob_operator.core.manifests.placement import AvoidedNodes, avoiding
+from elasticjob_operator.core.manifests.pods import within_bounds
 from elasticjob_operator.core.members.completion import has_succeeded, why_it_cannot_succeed
 from elasticjob_operator.core.members.failure_history import unfit_nodes
 from elasticjob_operator.core.members.master import reconcile_master
@@ -38,6 +39,7 @@ from elasticjob_operator.core.model.observed import Defaults, Observed
 from elasticjob_operator.core.quota.flavors import with_flavors
 from elasticjob_operator.core.quota.waiting import seconds_until_replaced, why_plan_waits
 from elasticjob_operator.core.quota.workloads import workloads_while_active
+from elasticjob_operator.core.refused_pods import invalid_template, with_refusal
 from elasticjob_operator.core.retry import end_job
 from elasticjob_operator.core.scaling.plan_queue import advance_scaling, members_at_rest
 from elasticjob_operator.core.scaling.scaling_result import ScalingResult
@@ -110,8 +112,12 @@ def _compare(
     )
     master = reconcile_master(observed, members.status, defaults=defaults, now=now)
     status = member_counts.with_counts(observed, master.status)
-    missed_deadline, next_deadline = check_deadlines(observed, status, now)
-    failure = members.failure or master.failure or missed_deadline
+    due = [*master.creates, *members.creates]
+    is_due = bool(due or master.confirm or members.confirm)
+    status = with_refusal(observed, status, is_due=is_due, now=now)
+    missed_deadline, next_deadline = check_deadlines(observed, status, now, due)
+    invalid = invalid_template(observed, status, due, scaling.overrides)
+    failure = members.failure or master.failure or invalid or missed_deadline
     if not failure and (why := why_it_cannot_succeed(job, status, scaling.counted)):
         failure = JobFailure(why)
     return _Outcome(
@@ -153,7 +159,7 @@ def _advance(outcome: _Outcome) -> Decision:
     plan_writes = [action for action in scaling.actions if _is_plan_write(action)]
     prerequisites = [*scaling.first]
     if infrastructure.before_pods:
-        prerequisites += _before_infrastructure(observed, scaling, plan_writes, status.message)
+        prerequisites += _before_infrastructure(observed, scaling, plan_writes, status)
         prerequisites += infrastructure.before_pods
         plan_writes = []
     pods = _pod_actions(outcome, infrastructure.before_members)
@@ -217,7 +223,10 @@ def _infrastructure(
 
 
 def _before_infrastructure(
-    observed: Observed, scaling: ScalingResult, plan_writes: Sequence[Action], message: str
+    observed: Observed,
+    scaling: ScalingResult,
+    plan_writes: Sequence[Action],
+    decided: ElasticJobStatus,
 ) -> list[Action]:
     """Return what is written before the infrastructure, which the API server may refuse.
 
@@ -226,7 +235,7 @@ def _before_infrastructure(
     job = observed.job
     status = scaling.status if plan_writes or scaling.first else job.status
     if observed.last_refusal:
-        status = replace(status, message=message)
+        status = replace(status, message=decided.message, conditions=decided.conditions)
     return [*patches.job_status(job, status), *plan_writes]
 
 
@@ -242,21 +251,25 @@ def _pod_actions(outcome: _Outcome, before_members: Sequence[Action]) -> list[Ac
         *(DeletePod(pod.name, pod.metadata.uid) for pod in excess(observed)),
     ]
     # If many jobs are new, every master is created before the members of any job.
-    actions += _flavored(observed, master.creates)
+    actions += _admissible(observed, master.creates)
     actions += before_members
     unfit = unfit_nodes(members.status)
     creates = [_placed(create, outcome.scaling, unfit) for create in members.creates]
-    actions += _flavored(observed, creates)
+    actions += _admissible(observed, creates)
     if confirm := (*master.confirm, *members.confirm):
         actions.append(ConfirmGone(confirm, outcome.now))
     return actions
 
 
-def _flavored(observed: Observed, creates: Sequence[CreatePod]) -> list[CreatePod]:
-    """Return the creations of pods that run on the nodes for which the job has quota."""
+def _admissible(observed: Observed, creates: Sequence[CreatePod]) -> list[CreatePod]:
+    """Return the creations of pods that Kueue and the namespace's LimitRanges admit.
+
+    The pods run on the nodes for which the job has quota.
+    """
+    bodies = (within_bounds(observed.job, each.body, observed.bounds) for each in creates)
     return [
-        dataclasses.replace(create, body=with_flavors(create.body, observed.quota))
-        for create in creates
+        dataclasses.replace(create, body=with_flavors(body, observed.quota))
+        for create, body in zip(creates, bodies, strict=True)
     ]
 
 

@@ -25,6 +25,7 @@ COMPLETE = "Complete"
 FAILED = "Failed"
 READY = "Ready"
 STALLED = "Stalled"
+PODS_REFUSED = "PodsRefused"
 
 
 def condition_of(status: ElasticJobStatus, condition_type: str) -> Condition | None:

@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 
 from elasticjob_api import names
+from elasticjob_api.addresses import host_port
 from elasticjob_api.elasticjob import (
     ElasticJob,
     ElasticJobStatus,
@@ -23,6 +24,7 @@ from elasticjob_operator.core.conditions import (
     COMPLETE,
     CONDITION_TYPES,
     FAILED,
+    PODS_REFUSED,
     READY,
     STALLED,
     condition_of,
@@ -44,7 +46,7 @@ from elasticjob_operator.core.model.observed import Observed
 from elasticjob_operator.core.scaling.member_selection import with_size
 
 _SUSPENDED = "Suspended"
-_ACTIVE = (RUNNING, "Scaling", "MasterReady", *CONDITION_TYPES)
+_ACTIVE = (RUNNING, "Scaling", "MasterReady", PODS_REFUSED, *CONDITION_TYPES)
 """The conditions that only a job with pods can have."""
 SUSPENDED_BY_USER = "spec.runPolicy.suspend is true"
 WAITING_FOR_QUOTA = "WaitingForQuota"
@@ -143,7 +145,7 @@ def with_phase(
     )
     ready = master is not None and master.ready
     if master is not None and master.status.pod_ip:
-        status = replace(status, master_address=f"{master.status.pod_ip}:{names.GRPC_PORT}")
+        status = replace(status, master_address=host_port(master.status.pod_ip, names.GRPC_PORT))
     reason = "Ready" if ready else "NotReady"
     message = "" if ready else "the master is not ready"
     status = with_condition(job, status, "MasterReady", ready, reason, message, now)

@@ -42,8 +42,14 @@ def why_they_wait(observed: Observed, status: ElasticJobStatus) -> str:
 
 
 def waiting_roles(observed: Observed, status: ElasticJobStatus) -> dict[str, list[str]]:
-    """Return the roles that get no pods yet, each with the roles that it waits for."""
+    """Return the roles that get no pods yet, each with the roles that it waits for.
+
+    While something is refused and the master has no pod, that may be the master's pod. Members
+    would only wait for it, and use up nodes and quota.
+    """
     job = observed.job
+    if observed.last_refusal and all(pod.finished for pod in observed.masters):
+        return {role: [names.ROLE_MASTER] for role in job.spec.replica_specs}
     if not any(spec.depends_on for spec in job.spec.replica_specs.values()):
         return {}
     counted = member_counts.with_counts(observed, status)

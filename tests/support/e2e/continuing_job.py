@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 import psutil
 
-from tests.support.e2e.pytorch_job import SOURCES
+from tests.support.framework_python import LIBRARY
 from tests.support.local_job import LocalJob
 
 
@@ -45,7 +45,7 @@ class Run:
         self.command = (python, script)
         self.environment = {
             "FOLDER": str(job.folder),
-            "PYTHONPATH": SOURCES,
+            "PYTHONPATH": LIBRARY,
             "GLOO_SOCKET_IFNAME": "lo",
             **environment,
         }

@@ -14,7 +14,7 @@ import yaml
 from elasticjob_api.meta import Json
 
 from tests.support.e2e.sandbox import EXAMPLES
-from tests.support.framework_python import installed_by
+from tests.support.framework_python import LIBRARY, installed_by
 
 STEPS_PER_EPOCH = 12
 BATCH = 125
@@ -22,7 +22,6 @@ CHECKPOINT_STEPS = 100
 SLOTS = 2
 SCRIPT = EXAMPLES / "frameworks" / "pytorch" / "train.py"
 RESOURCES = {"requests": {"cpu": "10m", "memory": "64Mi"}}
-SOURCES = ":".join(str(EXAMPLES.parent / folder) for folder in ("library", "api", "shards"))
 
 
 @cache
@@ -76,7 +75,7 @@ def variables(folder: Path, *, epochs: int) -> dict[str, str]:
         "EPOCHS": str(epochs),
         "CHECKPOINT_DIR": str(folder),
         "DIGITS": str(Path(digits.origin).parent / "datasets" / "data" / "digits.csv.gz"),
-        "PYTHONPATH": SOURCES,
+        "PYTHONPATH": LIBRARY,
         "PYTHONUNBUFFERED": "1",
         "GLOO_SOCKET_IFNAME": "lo",
     }

@@ -32,8 +32,8 @@ MUTATIONS = (
     Mutation(
         "names are used again",
         "operator/elasticjob_operator/core/members/reconcile.py",
-        "incarnations = incarnations + (not first_use)",
-        "pass",
+        "            incarnations += 1\n",
+        "",
     ),
     Mutation(
         "members are let go before they have drained",

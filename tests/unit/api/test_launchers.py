@@ -16,6 +16,15 @@ LAUNCHERS = (
     "sh -c 'pip install x && exec torchrun train.py'",
     "bash -ec 'cd /work; python3 -u -m torch.distributed.run train.py'",
     "bash -lc /opt/bin/torchrun",
+    "nice -n 10 torchrun train.py",
+    "numactl --cpunodebind 0 -m 0 /opt/bin/torchrun train.py",
+    "env -u X A=1 B='x y' torchrun train.py",
+    "stdbuf -oL time -p torchrun train.py",
+    "uv run --with x --no-sync torchrun train.py",
+    "poetry run torchrun train.py",
+    "timeout -k 5 24h taskset -c 0-3 torchrun train.py",
+    "conda run -n env --no-capture-output python -m torch.distributed.run train.py",
+    "/usr/bin/tini -g -- bash -c 'exec nice torchrun train.py'",
 )
 OTHERS = (
     "python train.py",
@@ -25,7 +34,9 @@ OTHERS = (
     "bash run.sh torchrun",
     "sh -c 'python my_torchrun_like.py'",
     "python -m torch.distributed.runner",
-    "env torchrun train.py",
+    "uv run --with torchrun python train.py",
+    "nice -n 10 python train.py torchrun",
+    "nice -n 10",
     "sh -c 'pip install deepspeed && python train.py'",
     "sh -c 'cd /work/deepspeed && python train.py --deepspeed ds.json'",
     "accelerate config",
@@ -66,6 +77,15 @@ COMMANDS = [
     ("sh -c 'torchrun --log_dir d train.py; ./x --nnodes=2'", ""),
     ("sh -c 'torchrun --standalone check.py && torchrun train.py'", ""),
     ("bash run.sh torchrun --nnodes=2", ""),
+    ("nice torchrun --nnodes=2 train.py", "--nnodes=2"),
+    ("sh -c 'torchrun --nproc_per_node=$(nvidia-smi -L | wc -l) --nnodes=2 t.py'", "--nnodes=2"),
+    ("sh -c 'torchrun --rdzv-id=`a | b` --nnodes=2 t.py'", "--nnodes=2"),
+    ("sh -c 'torchrun --rdzv_endpoint=\"$(hostname -i):29400\" t.py'", ""),
+    ("sh -c 'torchrun --log_dir \"a; b\" --nnodes=2 t.py'", "--nnodes=2"),
+    ("sh -c 'x=$(torchrun --nnodes=2 t.py)'", "--nnodes=2"),
+    ("torchrun $SCRIPT --nnodes 2", ""),
+    ("torchrun --use_env train --nnodes 2", ""),
+    ("torchrun --log-dir=d -- train --nnodes=2", ""),
 ]
 """Each command, with the words of it that are refused."""
 
@@ -121,6 +141,18 @@ def test_a_refusal_names_all_options_and_what_to_set_in_place_of_them() -> None:
         ("fabric run --accelerator=cpu t.py", FABRIC, "fabric run", "--accelerator=cpu"),
         ("sh -c 'cd /x; exec deepspeed t.py'", DEEPSPEED, "sh -c cd /x; exec deepspeed", "t.py"),
         (
+            "nice -n 10 accelerate launch --use_fsdp train.py",
+            *(ACCELERATE, "nice -n 10 accelerate launch", "--use_fsdp"),
+        ),
+        (
+            "sh -c 'nice  -n  10  \\\n accelerate  launch --use_fsdp t.py'",
+            *(ACCELERATE, "sh -c nice  -n  10  \\\n accelerate  launch", "--use_fsdp"),
+        ),
+        (
+            "tini -- sh -c 'exec numactl -m 0 deepspeed t.py'",
+            *(DEEPSPEED, "tini -- sh -c exec numactl -m 0 deepspeed", "t.py"),
+        ),
+        (
             "bash -c 'A=1 /x/bin/accelerate launch \\\n --tpu t.py'",
             *(ACCELERATE, "bash -c A=1 /x/bin/accelerate launch", "\\\n --tpu"),
         ),
@@ -160,3 +192,16 @@ def test_options_of_other_launchers_that_the_agent_sets_are_refused(
     error = launchers.fixed_options(shlex.split(command), launchers.FIELDS) or ""
     named = ", ".join(map(repr, options.split()))
     assert error.startswith(f"the agent sets {named} for ") if options else not error
+
+
+def test_a_hostile_command_takes_no_time() -> None:
+    for part in ("{", ";a=", "nice\n", ";nice -", "/python -", "`", "$(", "nice -n ", "env a=b "):
+        text = part * 10_000
+        for command in (
+            ["sh", "-c", text],
+            ["sh", "-c", f"torchrun --a={text}"],
+            text.split(" "),
+            ["nice", text],
+        ):
+            launchers.launcher_of(command)
+            launchers.fixed_options(command, {})

@@ -74,10 +74,11 @@ async def test_pods_that_a_quota_refuses_do_not_delay_the_next_step_of_a_plan() 
         await cluster.operator.reconciler.reconcile(KEY)
     assert quota.value.due is None
     await cluster.apply(SCALE_PLANS, "fewer", replicaResourceSpecs={"worker": {"replicas": 2}})
-    await cluster.operator.watch()
-    with pytest.raises(Retry) as quota:
-        await cluster.operator.reconciler.reconcile(KEY)
-    assert quota.value.due == 0.0
+    for _ in ("the job owns the plan", "the plan begins"):
+        await cluster.operator.watch()
+        with pytest.raises(Retry) as quota:
+            await cluster.operator.reconciler.reconcile(KEY)
+        assert quota.value.due == 0.0
     assert cluster.kube.objects[SCALE_PLANS, "fewer"]["status"]["startTime"]
 
 

@@ -11,6 +11,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from elasticjob_api.addresses import host_port
+
 from elasticjob_master.core.rendezvous.members import Member
 
 
@@ -32,7 +34,8 @@ class HostList:
     def text(self, *, addresses: bool = False) -> str:
         """Return the list as Horovod reads it: a line `host:slots` for each pod."""
         return "".join(
-            f"{host.address if addresses else host.name}:{host.slots}\n" for host in self.hosts
+            f"{host_port(host.address if addresses else host.name, host.slots)}\n"
+            for host in self.hosts
         )
 
 

@@ -9,6 +9,7 @@ from elasticjob_api import drain_times, names
 from elasticjob_api.agent_environment import job_variables, member_variables
 from elasticjob_api.elasticjob import ElasticJob, ReplicaSpec
 from elasticjob_api.gpus import divided_devices, gpus_of, slots
+from elasticjob_api.job_policies import MasterSpec
 from elasticjob_api.meta import Json
 from elasticjob_api.pod_identity import MemberIdentity
 from elasticjob_api.quantity import parse_quantity
@@ -16,8 +17,11 @@ from elasticjob_api.quantity import parse_quantity
 from elasticjob_operator.core.manifests import claims, gang, launcher
 from elasticjob_operator.core.manifests.process_variables import hidden_from_kubelet
 from elasticjob_operator.core.model.identity import identity_of, pod_labels
+from elasticjob_operator.core.model.limit_ranges import Bounds
 from elasticjob_operator.core.model.observed import Defaults, owner_reference
 
+_EVICTABLE_VOLUMES = "cluster-autoscaler.kubernetes.io/safe-to-evict-local-volumes"
+_OWN_VOLUMES = (names.AGENT, names.STATE, names.HOST_FILES)
 _INSTALLED_AGENT = f"{names.AGENT_DIRECTORY}/agent"
 _AGENT_VOLUME_LIMIT = "256Mi"
 UNPRIVILEGED = {
@@ -84,7 +88,7 @@ def member_pod(
             drain_times.pod_grace_seconds(spec.drain_seconds),
         ),
     }
-    if not pod_spec.get("serviceAccountName"):
+    if not (pod_spec.get("serviceAccountName") or pod_spec.get("serviceAccount")):
         # Members do not need the API server; a template that does sets an account or this field.
         pod_spec.setdefault("automountServiceAccountToken", False)
     if spec.managed and job.spec.agent.source == "InitContainer":
@@ -106,9 +110,24 @@ def member_pod(
             names.ANNOTATION_ATTEMPT: str(restarts + uncounted_restarts),
             names.ANNOTATION_RETRY: str(job.status.retries),
             names.ANNOTATION_CONTAINER: str(first.get("name", "")),
+            **_evictable_volumes(spec.template, pod_spec),
         },
         spec=pod_spec,
     )
+
+
+def _evictable_volumes(template: Mapping[str, Any], pod_spec: Json) -> dict[str, str]:
+    """Return the annotation by which cluster-autoscaler may evict a pod with our `emptyDir`s.
+
+    Without it no node with a member is ever removed.
+    """
+    volumes = (volume.get("name") for volume in pod_spec.get("volumes") or ())
+    ours = [name for name in volumes if name in _OWN_VOLUMES]
+    if not ours:
+        return {}
+    annotations = (template.get("metadata") or {}).get("annotations") or {}
+    theirs = [each for each in annotations.get(_EVICTABLE_VOLUMES, "").split(",") if each]
+    return {_EVICTABLE_VOLUMES: ",".join([*theirs, *ours])}
 
 
 def manifest(
@@ -120,7 +139,10 @@ def manifest(
     annotations: Mapping[str, str],
     spec: Json,
 ) -> Json:
-    """Return the manifest of a pod of the job, with the template's labels and annotations."""
+    """Return the manifest of a pod of the job, with the template's metadata.
+
+    As from Kubernetes' own workloads, these are labels, annotations and finalizers.
+    """
     metadata = template.get("metadata") or {}
     pod = {
         "apiVersion": "v1",
@@ -131,6 +153,7 @@ def manifest(
             "labels": {**(metadata.get("labels") or {}), **pod_labels(identity_of(job), member)},
             "annotations": {**(metadata.get("annotations") or {}), **annotations},
             "ownerReferences": [owner_reference(job)],
+            **({"finalizers": metadata["finalizers"]} if metadata.get("finalizers") else {}),
         },
         "spec": spec,
     }
@@ -278,6 +301,28 @@ def _add_state_volume(pod_spec: Json, size: int | str) -> None:
     pod_spec["containers"] = [first, *others]
     volume = {"name": names.STATE, "emptyDir": {"medium": "Memory", "sizeLimit": size}}
     pod_spec["volumes"] = [*(pod_spec.get("volumes") or ()), volume]
+
+
+def within_bounds(job: ElasticJob, pod: Mapping[str, Any], bounds: Bounds) -> Mapping[str, Any]:
+    """Return a pod's manifest in which the operator's own containers keep the namespace's bounds.
+
+    These are the agent's init container, and a master with the default resources.
+    """
+    ours = {("initContainers", names.AGENT)}
+    is_master = pod["metadata"]["labels"][names.LABEL_ROLE] == names.ROLE_MASTER
+    if is_master and job.spec.master.resources == MasterSpec().resources:
+        ours = {("containers", names.ROLE_MASTER)}
+    fitted = {
+        kind: [
+            {**each, "resources": bounds.fit(each["resources"])}
+            if (kind, each.get("name")) in ours
+            else each
+            for each in pod["spec"][kind]
+        ]
+        for kind, _ in ours
+        if kind in pod["spec"]
+    }
+    return {**pod, "spec": {**pod["spec"], **fitted}}
 
 
 def _install_resources(resources: Json) -> Json:

@@ -41,6 +41,7 @@ class _Container(Object, frozen=True):
     volume_mounts: list[Json] | None = None
     resources: _Resources | None = None
     ports: list[_Port] | None = None
+    restart_policy: str | None = None
 
 
 class _Spec(Object, frozen=True):
@@ -53,6 +54,7 @@ class _Spec(Object, frozen=True):
 class _Metadata(Object, frozen=True):
     labels: dict[str, str] | None = None
     annotations: dict[str, str] | None = None
+    finalizers: list[str] | None = None
 
 
 class _Template(Object, frozen=True):
@@ -129,6 +131,13 @@ def _template_error(template: Json, field: str, *, needs_command: bool) -> str |
     containers = (template.get("spec") or {}).get("containers")
     if not containers:
         return f"{field}.spec.containers: must have at least one container"
+    policy = containers[0].get("restartPolicy") or "Never"
+    if policy != "Never":
+        return (
+            f"{field}.spec.containers[0].restartPolicy: is {policy!r}, but must be Never or left "
+            "out, because the pod must end with the training; the agent and the operator restart "
+            "it (processRestartLimit, restartLimit)"
+        )
     if needs_command and not containers[0].get("command"):
         return (
             f"{field}.spec.containers[0].command: must be set, because the agent starts it and the "

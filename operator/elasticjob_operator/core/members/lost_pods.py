@@ -78,3 +78,9 @@ def is_gone(observed: Observed, member: MemberKey, name: str, pods: Iterable[Pod
     return observed.gone.get(member) == name or any(
         pod.name == name and pod.finished for pod in pods
     )
+
+
+def is_uncreated(observed: Observed, member: MemberKey, name: str) -> bool:
+    """Return whether certainly no pod of this name, the latest of the member, was created."""
+    found = observed.uncreated.get(member)
+    return found is not None and found.name == name

@@ -12,13 +12,14 @@ from elasticjob_operator.core.manifests.master_pod import master_pod
 from elasticjob_operator.core.members import backoff
 from elasticjob_operator.core.members.failure_history import with_failure
 from elasticjob_operator.core.members.failure_policy import classify, is_counted
-from elasticjob_operator.core.members.lost_pods import is_gone
+from elasticjob_operator.core.members.lost_pods import is_gone, is_uncreated
 from elasticjob_operator.core.members.reconcile_result import JobFailure, ReconcileResult
 from elasticjob_operator.core.members.retained_pods import may_be_retained
 from elasticjob_operator.core.model.actions import CreatePod
 from elasticjob_operator.core.model.observed import Defaults, Observed
 from elasticjob_operator.core.model.pod import Pod
 
+_MASTER = (names.ROLE_MASTER, -1)
 _CLOCK_DIFFERENCE_SECONDS = 5
 """Most difference between the clocks of two API servers, which write the times of creation."""
 
@@ -69,20 +70,20 @@ def reconcile_master(
     elif not live and not result.failure:
         master = result.status.master
         last = names.master_pod(job.metadata.name, master.incarnations - 1)
-        if master.incarnations and not is_gone(observed, (names.ROLE_MASTER, -1), last, masters):
+        is_new = not master.incarnations or is_uncreated(observed, _MASTER, last)
+        if not is_new and not is_gone(observed, _MASTER, last, masters):
             result.confirm.append(last)
             return result
+        incarnation = max(master.incarnations - is_uncreated(observed, _MASTER, last), 0)
         body = master_pod(
             job,
-            master.incarnations,
+            incarnation,
             restarts=master.restarts,
             uncounted_restarts=master.uncounted_restarts,
             defaults=defaults,
         )
         result.creates.append(CreatePod(body))
-        result.status = replace(
-            result.status, master=replace(master, incarnations=master.incarnations + 1)
-        )
+        result.status = replace(result.status, master=replace(master, incarnations=incarnation + 1))
     return result
 
 

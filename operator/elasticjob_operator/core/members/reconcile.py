@@ -19,7 +19,7 @@ from msgspec.structs import replace
 from elasticjob_operator.core.manifests.claims import member_claims
 from elasticjob_operator.core.manifests.pods import member_pod
 from elasticjob_operator.core.members import backoff
-from elasticjob_operator.core.members.lost_pods import is_gone, last_pod_name
+from elasticjob_operator.core.members.lost_pods import is_gone, is_uncreated, last_pod_name
 from elasticjob_operator.core.members.reconcile_result import JobFailure, ReconcileResult
 from elasticjob_operator.core.members.retained_pods import may_be_retained
 from elasticjob_operator.core.members.terminations import count_terminations, permanently_failed
@@ -188,33 +188,35 @@ def _create_pods(
     size = len(msgspec.json.encode(spec.template)) if missing else 0
     chosen = chosen[: max(min(_creates_left(result, size), room), 0)]
     if observed.last_refusal and chosen:
-        # After a refusal, as by a quota, one pod is enough to find out whether it still holds, so
-        # that no names are used up. It is another one each time, because the API server may refuse
-        # a single member, such as for its memory.
-        position = incarnations % len(missing)
-        chosen = sorted(missing)[position : position + 1]
+        # After a refusal, as by a quota, one pod is enough to find out whether it still holds. It
+        # is another one each time, because the API server may refuse a single member, such as for
+        # its memory.
+        refusals = {member: position for position, member in enumerate(observed.uncreated)}
+        chosen = [min(missing, key=lambda index: (refusals.get((role, index), -1), index))]
     by_index = _incarnations(replica, pods, staying)
     replica = replace(replica, incarnation_by_index=by_index)
     for index in chosen:
         first_use = index > highest
         last = last_pod_name(observed.job, role, index, replica)
-        if not first_use and not is_gone(observed, (role, index), last, pods.at(index)):
+        is_new = first_use or is_uncreated(observed, (role, index), last)
+        if not is_new and not is_gone(observed, (role, index), last, pods.at(index)):
             result.confirm.append(last)
             continue
         highest = max(highest, index)
-        incarnations = incarnations + (not first_use)
+        if not is_new:
+            incarnations += 1
+            by_index = {**by_index, str(index): incarnations}
         body = member_pod(
             observed.job,
             role,
             index,
-            0 if first_use else incarnations,
+            by_index.get(str(index), 0),
             resources=with_plan_resources(result.status, role, index, override),
             restarts=replica.restarts_by_index.get(str(index), 0),
             uncounted_restarts=replica.uncounted_by_index.get(str(index), 0),
             defaults=defaults,
             default_limits=observed.default_limits,
         )
-        by_index = by_index if first_use else {**by_index, str(index): incarnations}
         result.creates.append(CreatePod(body, member_claims(observed.job, role, index)))
         result.created_bytes += size
     result.set_replica_status(

@@ -99,10 +99,14 @@ class CreatePod:
         return str(self.body["metadata"]["name"])
 
     @property
+    def role(self) -> str:
+        """The member's role, or master."""
+        return str(self.body["metadata"]["labels"][names.LABEL_ROLE])
+
+    @property
     def member(self) -> MemberKey:
-        """Role and index of a member's pod."""
-        labels = self.body["metadata"]["labels"]
-        return labels[names.LABEL_ROLE], int(labels[names.LABEL_INDEX])
+        """Role and index of a member's pod; the master's index is -1."""
+        return self.role, int(self.body["metadata"]["labels"].get(names.LABEL_INDEX, -1))
 
 
 @dataclass(frozen=True)

@@ -17,6 +17,7 @@ from elasticjob_api.scale_requests import ScaleIn, ScaleOut
 from elasticjob_api.scaleplan import ScalePlan
 
 from elasticjob_operator.core.model.actions import ResizePod
+from elasticjob_operator.core.model.limit_ranges import Bounds
 from elasticjob_operator.core.model.nodes import NodeCondition
 from elasticjob_operator.core.model.pod import Pod
 from elasticjob_operator.core.model.pods import Pods, RolePods
@@ -53,6 +54,20 @@ def controllers_of(plan: ScalePlan) -> list[RequestKey]:
 
 
 @dataclass(frozen=True)
+class Uncreated:
+    """The latest name that was given to a pod, of which no pod was ever created.
+
+    Attributes:
+        name: the name, which the next attempt uses.
+        why_invalid: why the API server finds the pod's manifest invalid; empty if it refused the
+            pod for another reason, or was not asked.
+    """
+
+    name: str
+    why_invalid: str = ""
+
+
+@dataclass(frozen=True)
 class Observed:
     """One job and what belongs to it.
 
@@ -81,10 +96,13 @@ class Observed:
         refused_resizes: the last resize in place that the API server refused, and why, by pod UID.
         default_limits: the limits that the namespace's LimitRanges give to containers that name
             none.
+        bounds: the bounds of the namespace's LimitRanges for a container.
         tampered: by UID of a pod whose labels or owner were edited, what was; `pods` has it as its
             name says.
         gone: by member the name of its latest pod of which the API server has confirmed that it is
             gone.
+        uncreated: by member or master the name that its next pod gets, since the API server has
+            refused to create it; the latest refusal is the last one.
         unconfirmed: names of pods that the watch has reported as gone while they were running.
         kept: names of pods that exist although no watch reports them, and when the API server last
             said so.
@@ -110,8 +128,10 @@ class Observed:
     secret_made_anew: str = ""
     refused_resizes: Mapping[str, tuple[ResizePod, str]] = dataclasses.field(default_factory=dict)
     default_limits: Mapping[str, int | str] = dataclasses.field(default_factory=dict)
+    bounds: Bounds = dataclasses.field(default_factory=Bounds)
     tampered: Mapping[str, str] = dataclasses.field(default_factory=dict)
     gone: Mapping[MemberKey, str] = dataclasses.field(default_factory=dict)
+    uncreated: Mapping[MemberKey, Uncreated] = dataclasses.field(default_factory=dict)
     unconfirmed: frozenset[str] = frozenset()
     kept: Mapping[str, float] = dataclasses.field(default_factory=dict)
     quota: Quota | None = None

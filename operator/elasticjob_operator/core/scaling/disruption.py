@@ -15,8 +15,7 @@ import hashlib
 from collections.abc import Sequence
 from typing import Any
 
-from elasticjob_api.elasticjob import ElasticJob, NodeConditionMatch
-from elasticjob_api.meta import Object
+from elasticjob_api.elasticjob import ElasticJob
 from elasticjob_api.scaleplan import (
     MAX_PODS_PER_PLAN,
     MAX_REASON_CHARACTERS,
@@ -26,29 +25,25 @@ from elasticjob_api.scaleplan import (
     ScalePlan,
     ScalePlanSpec,
 )
-from elasticjob_api.times import time_or_none
-from msgspec import convert
 from msgspec.structs import replace
 
 from elasticjob_operator.core.model.actions import CreatePlan, shortest_wait
-from elasticjob_operator.core.model.nodes import LEAVING_REASONS, NodeCondition
 from elasticjob_operator.core.model.observed import Observed, owner_reference
-from elasticjob_operator.core.model.plan import Indices, staying_indices
+from elasticjob_operator.core.model.plan import staying_indices
 from elasticjob_operator.core.model.pod import Pod
 from elasticjob_operator.core.scaling import plan_manifests
+from elasticjob_operator.core.scaling.disruption_causes import (
+    disruption_reason,
+    is_running_member,
+    matching,
+    seconds_left,
+)
 
-_TAINT_MANAGER_REASON = "DeletionByTaintManager"
-"""The reason of a DisruptionTarget condition that needs no plan, mostly because a node is lost.
-
-Kubernetes deletes the pod at once, and the member restarts when it is deleted.
-"""
+_DISRUPTION = "disruption"
+_CONDITION = "condition"
+"""A part of the names of the two kinds of plans."""
 _DIGEST_CHARACTERS = 10
 """Hexadecimal characters in a plan's name of the digest of its pods' UIDs."""
-
-
-class _Toleration(Object, frozen=True):
-    key: str | None = None
-    operator: str | None = None
 
 
 def plans_for_disruptions(observed: Observed) -> list[CreatePlan]:
@@ -62,7 +57,7 @@ def plans_for_disruptions(observed: Observed) -> list[CreatePlan]:
     affected = {
         pod.name: (pod, why)
         for pod in (*pods.disrupted.values(), *on_leaving_nodes)
-        if (why := _disruption_reason(observed, pod)) is not None
+        if (why := disruption_reason(observed, pod)) is not None
     }
     if not affected:
         return []
@@ -72,7 +67,7 @@ def plans_for_disruptions(observed: Observed) -> list[CreatePlan]:
     )
     known: set[str | None] = set()
     for plan in observed.plans:
-        if plan.spec.source == "Disruption":
+        if plan.spec.source == "Disruption" and not _has_lapsed(plan):
             known.update(entry.name for entry in plan.spec.remove_pods)
         if plan.status.completion_time is None:
             known.update(plan.status.draining_pods, plan.status.removed_pods)
@@ -80,9 +75,9 @@ def plans_for_disruptions(observed: Observed) -> list[CreatePlan]:
     if not leaving:
         return []
     return [
-        plan_for_pods(
-            observed.job,
-            "disruption",
+        _plan_for_pods(
+            observed,
+            _DISRUPTION,
             leaving,
             remove_pods=[PodToRemove(name=pod.name) for pod, _ in leaving],
             create_pods=[_replacement(observed.job, pod) for pod, _ in leaving],
@@ -90,18 +85,28 @@ def plans_for_disruptions(observed: Observed) -> list[CreatePlan]:
     ]
 
 
-def plan_for_pods(
-    job: ElasticJob, kind: str, affected: Sequence[tuple[Pod, str]], **change: Any
+def _plan_for_pods(
+    observed: Observed, kind: str, affected: Sequence[tuple[Pod, str]], **change: Any
 ) -> CreatePlan:
-    """Return the creation of a Disruption plan; its name derives from its pods, so it is unique.
+    """Return the creation of a Disruption plan.
+
+    Its name derives from its pods, and from the plans about them whose cause had gone. So it is
+    unique.
 
     Args:
-        job: the job that gets the plan.
+        observed: the job that gets the plan, and its earlier plans.
         kind: a part of the name.
         affected: the pods, each with the reason.
         change: the fields of the plan's spec that remove or replace them.
     """
+    job = observed.job
     uids = sorted(pod.metadata.uid for pod, _ in affected)
+    named = {pod.name for pod, _ in affected}
+    uids += sorted(
+        plan.metadata.uid
+        for plan in observed.plans
+        if _has_lapsed(plan) and not named.isdisjoint(_entries(plan))
+    )
     digest = hashlib.sha256(" ".join(uids).encode()).hexdigest()[:_DIGEST_CHARACTERS]
     reasons = dict.fromkeys(why for _, why in affected)
     reason = "; ".join(reasons)[:MAX_REASON_CHARACTERS]
@@ -110,12 +115,15 @@ def plan_for_pods(
     return CreatePlan(plan_manifests.manifest(job, name, spec, owner_reference(job)))
 
 
-def without_gone_pods(observed: Observed, plan: ScalePlan) -> ScalePlan:
-    """Return a Disruption plan without pods that have ended, whose members restart anyway."""
+def as_needed_now(observed: Observed, plan: ScalePlan, now: float) -> ScalePlan:
+    """Return a Disruption plan without the pods that need not leave any more.
+
+    They have ended, so that their members restart anyway, or their node stays.
+    """
     members = staying_indices(observed.job.status)
-    entries = (*plan.spec.migrate_pods, *plan.spec.remove_pods)
-    named = observed.pods.named({entry.name for entry in entries if entry.name is not None})
-    staying = {pod.name for pod in named if is_running_member(pod, members)}
+    named = list(observed.pods.named(_entries(plan)))
+    needed = {pod.name for pod in named if _is_needed(observed, plan, pod, now)}
+    staying = {pod.name for pod in named if is_running_member(pod, members)} & needed
     migrating = [
         entry for entry in plan.spec.migrate_pods if entry.name is None or entry.name in staying
     ]
@@ -128,6 +136,54 @@ def without_gone_pods(observed: Observed, plan: ScalePlan) -> ScalePlan:
         plan.spec, remove_pods=[old for old, _ in pairs], create_pods=[new for _, new in pairs]
     )
     return replace(plan, spec=spec)
+
+
+def _is_needed(observed: Observed, plan: ScalePlan, pod: Pod, now: float) -> bool:
+    """Return whether a plan of the operator still has a cause to remove or replace a pod."""
+    node = pod.spec.node_name
+    if plan.metadata.name.startswith(f"{observed.job.metadata.name}-{_DISRUPTION}-"):
+        # A node that was not listed yet may be leaving.
+        is_known = node in observed.node_labels or node in observed.leaving_nodes
+        return not is_known or disruption_reason(observed, pod) is not None
+    if plan.metadata.name.startswith(f"{observed.job.metadata.name}-{_CONDITION}-"):
+        conditions = observed.node_conditions.get(node)
+        lefts = (
+            seconds_left(conditions or (), match, now)
+            for match in observed.job.spec.run_policy.replace_on_node_conditions
+        )
+        return conditions is None or any(left is not None and left <= 0 for left in lefts)
+    return True  # a user's plan
+
+
+def needed_plan(observed: Observed, now: float) -> str:
+    """Return the name of a Disruption plan that waits and is needed; empty if there is none."""
+    waiting = (
+        plan
+        for plan in observed.plans
+        if plan.spec.source == "Disruption"
+        and plan.status.phase in (None, "Pending")
+        and not is_empty(as_needed_now(observed, plan, now))
+    )
+    return next((plan.metadata.name for plan in waiting), "")
+
+
+def why_empty(observed: Observed, plan: ScalePlan) -> str:
+    """Return why nothing is left of a Disruption plan that does not begin."""
+    members = staying_indices(observed.job.status)
+    named = observed.pods.named(_entries(plan))
+    if any(is_running_member(pod, members) for pod in named):
+        return "its cause has gone before its turn; the pods stay"
+    return "its pods are gone or leaving already; they are replaced"
+
+
+def _has_lapsed(plan: ScalePlan) -> bool:
+    """Return whether a plan has ended without having begun, so that its pods may get another."""
+    return plan.status.phase == "Cancelled" and plan.status.start_time is None
+
+
+def _entries(plan: ScalePlan) -> set[str]:
+    entries = (*plan.spec.remove_pods, *plan.spec.migrate_pods)
+    return {entry.name for entry in entries if entry.name is not None}
 
 
 def is_empty(plan: ScalePlan) -> bool:
@@ -149,34 +205,9 @@ def plans_to_keep(observed: Observed) -> frozenset[str]:
 
 def named_pods(plan: ScalePlan) -> set[str]:
     """Return the pods that a Disruption plan removes or replaces; empty for another plan."""
-    if plan.spec.source != "Disruption":
+    if plan.spec.source != "Disruption" or _has_lapsed(plan):
         return set()
-    return {entry.name or "" for entry in (*plan.spec.remove_pods, *plan.spec.migrate_pods)}
-
-
-def _disruption_reason(observed: Observed, pod: Pod) -> str | None:
-    """Return why a pod must leave; None if it may stay."""
-    condition = pod.condition("DisruptionTarget")
-    if condition is not None and condition.reason != _TAINT_MANAGER_REASON:
-        return f"DisruptionTarget: {condition.reason}"
-    key = observed.leaving_nodes.get(pod.spec.node_name)
-    if key is None or _tolerates(observed.job, pod.role, key):
-        return None
-    return f"node {pod.spec.node_name}: {LEAVING_REASONS[key]} ({key})"
-
-
-def is_running_member(pod: Pod, members: Indices) -> bool:
-    """Return whether the pod is a member's, and neither finished nor being deleted."""
-    return not pod.terminating and not pod.finished and pod.index in members.get(pod.role, ())
-
-
-def _tolerates(job: ElasticJob, role: str, key: str) -> bool:
-    """Return whether pods of this role tolerate the taint, so that replacements may return."""
-    if role not in job.spec.replica_specs:
-        return False
-    tolerations = (job.spec.replica_specs[role].template.get("spec") or {}).get("tolerations") or ()
-    read = convert(tolerations, list[_Toleration])
-    return any(each.key == key or (not each.key and each.operator == "Exists") for each in read)
+    return _entries(plan)
 
 
 def _replacement(job: ElasticJob, pod: Pod) -> PodToCreate:
@@ -207,7 +238,7 @@ def plans_for_node_conditions(
         if not member or pod.name in known or pod.spec.node_name in observed.leaving_nodes:
             continue
         for match in wanted:
-            left = _seconds_left(observed.node_conditions.get(pod.spec.node_name, ()), match, now)
+            left = seconds_left(observed.node_conditions.get(pod.spec.node_name, ()), match, now)
             if left is not None and left <= 0:
                 affected.append((pod, f"node {pod.spec.node_name}: {match.type} is {match.status}"))
                 break
@@ -216,8 +247,8 @@ def plans_for_node_conditions(
         return [], wait
     affected = affected[:MAX_PODS_PER_PLAN]
     moves = [PodToMigrate(name=pod.name, avoid_node=True) for pod, _ in affected]
-    plan = plan_for_pods(
-        job, "condition", affected, migrate_pods=moves, timeout_seconds=_TIMEOUT_SECONDS
+    plan = _plan_for_pods(
+        observed, _CONDITION, affected, migrate_pods=moves, timeout_seconds=_TIMEOUT_SECONDS
     )
     return [plan], wait
 
@@ -230,29 +261,9 @@ def nodes_to_avoid(observed: Observed, plan: ScalePlan) -> tuple[str, ...]:
     bad = (
         name
         for name, conditions in observed.node_conditions.items()
-        if any(_found(conditions, match) is not None for match in wanted)
+        if any(matching(conditions, match) is not None for match in wanted)
     )
     return tuple(sorted(bad)[:MAX_AVOIDED_NODES])
-
-
-def _found(
-    conditions: tuple[NodeCondition, ...], match: NodeConditionMatch
-) -> NodeCondition | None:
-    return next(
-        (each for each in conditions if (each.type, each.status) == (match.type, match.status)),
-        None,
-    )
-
-
-def _seconds_left(
-    conditions: tuple[NodeCondition, ...], match: NodeConditionMatch, now: float
-) -> float | None:
-    """Return how long a node must still have the condition; None if it does not have it."""
-    found = _found(conditions, match)
-    if found is None:
-        return None
-    since = time_or_none(found.last_transition_time) or 0.0  # the time is optional
-    return since + match.seconds - now
 
 
 def _pods_with_plans(observed: Observed) -> set[str]:

@@ -41,6 +41,7 @@ from elasticjob_operator.core.scaling.plan_membership import (
     with_membership,
 )
 from elasticjob_operator.core.scaling.scaling_result import ScalingResult
+from elasticjob_operator.core.scaling.time_limit import time_left
 
 _RESIZE_CHECK_SECONDS = 1.0
 """Seconds between two checks of whether the kubelets have done the resizes."""
@@ -244,12 +245,10 @@ class _Execution:
         `why` is the reason in the message of a plan that ends early.
         """
         status = self.plan.status
-        times = [status.execution_time, *(move.since for move in status.migrations)]
-        since = max(time for time in times if time is not None)
-        seconds_left = parse_time(since) + self.plan.spec.timeout_seconds - self.now
+        seconds_left, limit = time_left(self.observed, self.plan, not_ready, self.now)
         if seconds_left > 0:
             return self._write(replace(status, waiting_for=text), requeue_after=seconds_left)
-        message = f"after timeoutSeconds {self.plan.spec.timeout_seconds}: {why}"
+        message = f"after {limit}: {why}"
         targets = self.members.targets
         if self.plan.spec.on_timeout == "Rollback" and not_ready:
             message = f"rolled back {message}"

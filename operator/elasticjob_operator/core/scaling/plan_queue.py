@@ -205,11 +205,11 @@ def _begin_plan(
     why_waits: WhyPlanWaits,
 ) -> ScalingResult:
     if head.spec.source == "Disruption":
-        head = disruption.without_gone_pods(observed, head)
-        if disruption.is_empty(head):
-            message = "its pods are gone or leaving already; they are replaced"
-            end = plan_phases.end(head, "Cancelled", message, now)
+        needed = disruption.as_needed_now(observed, head, now)
+        if disruption.is_empty(needed):
+            end = plan_phases.end(head, "Cancelled", disruption.why_empty(observed, head), now)
             return _with_actions(_without_current_plan(result), end)
+        head = needed
     try:
         resolved = resolve(observed.job, observed.pods, head)
     except PlanRefused as refusal:

@@ -11,6 +11,7 @@ from elasticjob_api import names
 from elasticjob_api.elasticjob import ElasticJob
 from elasticjob_api.meta import Json
 from elasticjob_api.scaleplan import ScalePlan
+from elasticjob_kube.errors import NotFound
 from elasticjob_operator import admission_review
 from elasticjob_operator.certificates import new_admission_secrets
 from elasticjob_operator.core.admission import Verdict, judge_job, judge_request
@@ -85,6 +86,37 @@ async def test_an_object_that_no_decoder_can_read_is_not_judged() -> None:
     nested = "[" * 100_000 + "]" * 100_000
     with pytest.raises((ValueError, RecursionError)):
         await admission_review.answer(None, (deep % nested).encode())  # type: ignore[arg-type]
+
+
+class NothingStored:
+    """An API server that has no object."""
+
+    async def get(self, *_: Any, **__: Any) -> None:
+        raise NotFound(404, "NotFound", "it does not exist")
+
+    get_cached_metadata = get
+
+
+@pytest.mark.parametrize(
+    ("pod", "fields"),
+    [
+        ({"imagePullSecrets": [{}, {"name": "mine"}]}, ["imagePullSecrets: there is no Secret"]),
+        ({"imagePullSecrets": [{"name": None}]}, []),
+        ({"imagePullSecrets": None, "serviceAccount": "old"}, ["there is no ServiceAccount 'old'"]),
+        ({"serviceAccountName": None}, ["there is no ServiceAccount 'default'"]),
+    ],
+)
+async def test_what_a_job_leaves_empty_does_not_let_it_pass_unjudged(
+    pod: Json, fields: list[str]
+) -> None:
+    body = job_body(2, 1, 2)
+    body["spec"]["replicaSpecs"]["worker"]["template"]["spec"] |= pod
+    question = {"uid": "u", "kind": {"kind": "ElasticJob"}, "namespace": "n", "object": body}
+    asked = msgspec.json.encode({"request": question})
+    answer = await admission_review.answer(NothingStored(), asked)  # type: ignore[arg-type]
+    warnings = msgspec.json.decode(answer)["response"]["warnings"]
+    assert len(warnings) == len(fields)
+    assert all(field in warning for field, warning in zip(fields, warnings, strict=True))
 
 
 def test_the_path_of_the_webhook_is_one_that_a_service_may_have() -> None:

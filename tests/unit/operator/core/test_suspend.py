@@ -17,8 +17,8 @@ from tests.support.job_cluster import (
     set_suspend,
     status_of,
 )
-from tests.support.sampling import crash_matrix
 from tests.support.simulator.cluster import JOB, Cluster, Operator
+from tests.support.thorough import crash_matrix
 
 
 def images_of(cluster: Cluster) -> list[str]:

@@ -37,6 +37,16 @@ def job(
     )
 
 
+@pytest.mark.guarantee("bad-input-is-refused")
+@pytest.mark.parametrize("policy", ["Always", "OnFailure"])
+def test_a_training_container_that_kubernetes_would_restart_is_refused(policy: str) -> None:
+    error = validation_error(job({"restartPolicy": policy}))
+    assert error is not None
+    assert error.startswith(f"{CONTAINERS}[0].restartPolicy: is {policy!r}, but must be Never")
+    for accepted in (job({"restartPolicy": "Never"}), job({}, {"restartPolicy": "Always"})):
+        assert validation_error(accepted) is None
+
+
 def ports(*numbers: int, **more: Any) -> Json:
     return {"ports": [{"containerPort": number, **more} for number in numbers]}
 

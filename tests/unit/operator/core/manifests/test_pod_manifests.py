@@ -12,7 +12,8 @@ import pytest
 from elasticjob_api import names
 from elasticjob_api.elasticjob import ElasticJob
 from elasticjob_operator.core.manifests.master_pod import master_pod
-from elasticjob_operator.core.manifests.pods import member_pod, with_resources
+from elasticjob_operator.core.manifests.pods import member_pod, with_resources, within_bounds
+from elasticjob_operator.core.model.limit_ranges import Bounds
 from elasticjob_operator.core.model.observed import Defaults
 
 
@@ -47,7 +48,7 @@ def test_the_template_is_kept_as_written_but_for_reserved_names() -> None:
     }
     sidecar = {"name": "sidecar", "image": "s:1"}
     template = {
-        "metadata": {"labels": {"team": "x"}},
+        "metadata": {"labels": {"team": "x"}, "finalizers": ["example.com/billing"]},
         "spec": {"containers": [train, sidecar], "nodeSelector": {"a": "b"}},
     }
     body = {
@@ -67,6 +68,7 @@ def test_the_template_is_kept_as_written_but_for_reserved_names() -> None:
     assert made["spec"]["containers"][1] == sidecar
     assert made["spec"]["nodeSelector"] == {"a": "b"}
     assert made["metadata"]["labels"]["team"] == "x"
+    assert made["metadata"]["finalizers"] == ["example.com/billing"]
     assert container["command"] == ["/elasticjob/agent/bin/elasticjob-agent", "run", "--"]
     assert container["args"] == ["a", "b"]
     variables = [variable["name"] for variable in container["env"]]
@@ -74,6 +76,9 @@ def test_the_template_is_kept_as_written_but_for_reserved_names() -> None:
     assert mine in container["env"]
     assert {"name": "ELASTICJOB_INDEX", "value": "2"} in container["env"]
     assert made["spec"]["initContainers"][0]["image"] == "a:1"
+
+
+KEY = "cluster-autoscaler.kubernetes.io/safe-to-evict-local-volumes"
 
 
 def of_job(spec: dict[str, Any], **more: Any) -> ElasticJob:
@@ -94,6 +99,7 @@ def of_job(spec: dict[str, Any], **more: Any) -> ElasticJob:
         ({}, False),
         ({"automountServiceAccountToken": True}, True),
         ({"serviceAccountName": "reader"}, None),
+        ({"serviceAccount": "reader"}, None),  # the older name, which the API server still takes
         ({"serviceAccountName": "reader", "automountServiceAccountToken": False}, False),
     ],
 )
@@ -150,7 +156,57 @@ def test_a_master_has_a_memory_limit_unless_its_job_says_otherwise() -> None:
             of_job({}, **spec), 0, restarts=0, defaults=Defaults("m:1", "a:1")
         )["spec"]["containers"]
         limits.append(container["resources"].get("limits"))
-    assert limits == [{"memory": "2Gi"}, {"memory": "2Gi"}, None]
+    usual = {"cpu": "1", "memory": "2Gi"}  # a quota on limits refuses a container without one
+    assert limits == [usual, usual, None]
+
+
+@pytest.mark.parametrize(
+    ("bounds", "requests", "limits"),
+    [
+        (Bounds(), ("100m", "128Mi"), ("1", "2Gi")),
+        (Bounds(most={"memory": "1Gi", "cpu": "500m"}), ("100m", "128Mi"), ("500m", "1Gi")),
+        (Bounds(least={"memory": "256Mi"}), ("100m", "256Mi"), ("1", "2Gi")),
+        (Bounds(least={"cpu": "2"}), ("2", "128Mi"), ("2", "2Gi")),
+        (Bounds(ratio={"cpu": "4", "memory": "8"}), ("250m", "256Mi"), ("1", "2Gi")),
+    ],
+    ids=["none", "maxima", "minima", "above the limit", "ratios"],
+)
+def test_only_a_default_master_is_fitted_into_the_bounds_of_the_namespace(
+    bounds: Bounds, requests: tuple[str, str], limits: tuple[str, str]
+) -> None:
+    own = {"requests": {"memory": "3Gi"}, "limits": {"memory": "4Gi"}}
+    for of, expected in (
+        (
+            of_job({}),
+            {
+                "requests": dict(zip(("cpu", "memory"), requests, strict=True)),
+                "limits": dict(zip(("cpu", "memory"), limits, strict=True)),
+            },
+        ),
+        (of_job({}, master={"resources": own}), own),
+    ):
+        made = master_pod(of, 0, restarts=0, defaults=Defaults("m:1", "a:1"))
+        [container] = within_bounds(of, made, bounds)["spec"]["containers"]
+        assert container["resources"] == expected
+
+
+@pytest.mark.parametrize(
+    ("annotations", "agent", "given"),
+    [
+        ({}, {}, "elasticjob-agent"),
+        ({}, {"stateMemory": "1Gi"}, "elasticjob-agent,elasticjob-state"),
+        ({KEY: "scratch"}, {}, "scratch,elasticjob-agent"),
+        ({}, {"source": "Image"}, None),
+        ({KEY: "scratch"}, {"source": "Image"}, "scratch"),
+    ],
+)
+def test_our_own_volumes_do_not_keep_an_autoscaler_from_removing_a_node(
+    annotations: dict[str, str], agent: dict[str, Any], given: str | None
+) -> None:
+    of = of_job({}, agent=agent)
+    of.spec.replica_specs["worker"].template["metadata"] = {"annotations": annotations}
+    made = member_pod(of, "worker", 0, 0, resources={}, restarts=0, defaults=Defaults("m:1", "a:1"))
+    assert made["metadata"]["annotations"].get(KEY) == given
 
 
 def test_a_master_passes_the_restricted_pod_security_level_and_its_template_takes_precedence() -> (

@@ -174,7 +174,10 @@ def test_a_pod_gets_one_notice_for_any_end_of_its_plan() -> None:
     first = drain_plan(observe(pod(0), n1=CORDONED))
     for phase in ("Pending", "Draining", "Succeeded", "Failed", "Cancelled"):
         plan = msgspec.structs.replace(
-            first, status=msgspec.convert({"phase": phase}, type(first.status))
+            first,
+            status=msgspec.convert(
+                {"phase": phase, "startTime": "2026-01-01T00:00:00Z"}, type(first.status)
+            ),
         )
         assert plans_for_disruptions(observe(pod(0), plans=(plan,), n1=CORDONED)) == []
         later = drain_plan(observe(pod(0), pod(1), plans=(plan,), n1=CORDONED))
@@ -233,11 +236,12 @@ def test_more_members_than_a_plan_can_list_get_several_plans() -> None:
 
 def test_a_plan_that_begins_omits_deleted_pods_and_their_replacements() -> None:
     plan = drain_plan(observe(pod(0), pod(1), pod(2), n1=CORDONED))
-    rest = disruption.without_gone_pods(observe(pod(1), pod(2, phase="Failed")), plan)
+    seen = observe(pod(1), pod(2, phase="Failed"), n1=CORDONED)
+    rest = disruption.as_needed_now(seen, plan, 0.0)
     assert [wish.name for wish in rest.spec.remove_pods] == ["job-worker-1"]
     assert [wish.resource["memory"] for wish in rest.spec.create_pods] == ["4Gi"]
     assert not disruption.is_empty(rest)
-    assert disruption.is_empty(disruption.without_gone_pods(observe(), plan))
+    assert disruption.is_empty(disruption.as_needed_now(observe(), plan, 0.0))
 
 
 def test_a_node_s_news_concerns_the_jobs_with_pods_there_and_nothing_else() -> None:
@@ -347,6 +351,71 @@ async def test_a_notice_waits_its_turn_and_repair_is_not_undone_by_it() -> None:
     assert "gone or leaving" in plan["status"]["message"]
     cluster.check_final_state()
     assert len(cluster.kube.pods()) == 4
+
+
+async def test_a_node_that_stays_before_the_plans_turn_keeps_its_members_and_may_leave_later() -> (
+    None
+):
+    cluster = await world_on_nodes()
+    await cluster.apply(SCALE_OUTS, "more", count=1)
+    await cluster.run_operator()  # the ScaleOut waits for its new member
+    cordon(cluster, "n0", "n1")
+    await cluster.run_operator()
+    uncordon(cluster, "n0", "n1")
+    await cluster.settle()
+    (lapsed,) = disruptions(cluster)
+    assert lapsed["status"]["phase"] == "Cancelled", lapsed
+    assert "its cause has gone" in lapsed["status"]["message"]
+    assert [pod["metadata"]["name"] for pod in cluster.kube.pods()] == [
+        f"job-worker-{index}" for index in range(4)
+    ]
+    cordon(cluster, "n1")
+    await cluster.settle()
+    _, later = disruptions(cluster)
+    assert later["status"]["removedPods"] == ["job-worker-1"], later
+    cluster.check_final_state()
+
+
+async def test_a_plan_for_two_nodes_of_which_one_stays_replaces_the_members_of_the_other() -> None:
+    cluster = await world_on_nodes()
+    await cluster.apply(SCALE_OUTS, "more", count=1)
+    await cluster.run_operator()
+    cordon(cluster, "n0", "n1")
+    await cluster.run_operator()
+    uncordon(cluster, "n0")
+    await cluster.settle()
+    (plan,) = disruptions(cluster)
+    assert plan["status"]["removedPods"] == ["job-worker-1"], plan
+    cluster.check_final_state()
+
+
+async def test_a_notice_does_not_wait_for_new_members_that_find_no_node() -> None:
+    cluster = await world_on_nodes()
+    await cluster.apply(SCALE_OUTS, "more", count=2, timeoutSeconds=600)
+    await cluster.run_operator()
+    begun = cluster.now
+    cordon(cluster, "n1")
+    while not any(plan["status"].get("startTime") for plan in disruptions(cluster)):
+        assert cluster.now < begun + 60, cluster.kube.all(SCALE_PLANS)
+        await cluster.run_operator()
+    [scale_out] = [p for p in cluster.kube.all(SCALE_PLANS) if p["spec"]["source"] != "Disruption"]
+    assert scale_out["status"]["message"].startswith("after 30 s, because ScalePlan job-disruption")
+    await cluster.settle()
+    assert len(cluster.kube.pods()) == 5, "by onTimeout Keep the new members come when they can"
+    cluster.check_final_state()
+
+
+def disruptions(cluster: Cluster) -> list[Json]:
+    """Return the Disruption plans, oldest first."""
+    plans = [p for p in cluster.kube.all(SCALE_PLANS) if p["spec"]["source"] == "Disruption"]
+    return sorted(plans, key=lambda plan: int(plan["metadata"]["resourceVersion"]))
+
+
+def uncordon(cluster: Cluster, *nodes: str) -> None:
+    for name in nodes:
+        found = cluster.kube.objects[NODES, name]
+        del found["spec"]["unschedulable"]
+        cluster.kube._store(NODES, found)
 
 
 async def test_the_plan_of_a_pod_that_is_still_there_is_not_pruned() -> None:

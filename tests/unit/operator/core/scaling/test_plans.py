@@ -32,9 +32,9 @@ from elasticjob_operator.core.scaling.resize import resize_request
 from elasticjob_operator.events import Events
 from elasticjob_operator.job_keys import JobKey
 
-from tests.support.sampling import crash_matrix
 from tests.support.simulator.cluster import JOB, NAMESPACE, Cluster, Operator
 from tests.support.simulator.nodes import Nodes, index_of, limit_pods
+from tests.support.thorough import crash_matrix
 
 CPU = "spec.autoscaling.resourceLimits.cpu: all members together would request cpu"
 
