@@ -85,7 +85,8 @@ def test_the_reason_contains_the_numbers() -> None:
     reason = decide(measured((2, 200.0), (3, 290.0)), scaling_inputs(3, high=5)).reason
     assert re.fullmatch(
         r"2 members: 200\.0 samples/s, 3 members: 290\.0 samples/s; 5 is better than 3 with a "
-        r"likelihood of \d+%, which promises \d+\.\d%: grow to 5, bounded by maxReplicas, \d+\.\d samples/s expected",
+        r"likelihood of \d+%, which promises \d+\.\d%: grow to 5, bounded by "
+        r"maxReplicas, \d+\.\d samples/s expected",
         reason,
     )
 
