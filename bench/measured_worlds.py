@@ -76,7 +76,8 @@ def _steps(folder: Path) -> Mapping[int, Sequence[_Step]]:
     for size, nodes, step in _rows(folder):
         fewest, steps = found.get(size, (nodes, []))
         if nodes < fewest:
-            fewest, steps = nodes, []
+            fewest = nodes
+            steps = []
         if nodes == fewest:
             found[size] = (fewest, [*steps, step])
     return {size: sorted(steps, key=lambda step: step.local) for size, (_, steps) in found.items()}
@@ -116,12 +117,14 @@ def _at_local(steps: Sequence[_Step], local: float) -> float:
     A smaller share than any measured one takes as long as that. A larger one does not fit into
     memory at once: it is computed in parts, and synchronised once.
     """
-    least, most = steps[0], steps[-1]
+    least = steps[0]
+    most = steps[-1]
     if local >= most.local:
         return (most.seconds - most.sync) * local / most.local + most.sync
     if local <= least.local:
         return least.seconds
     after = next(number for number, step in enumerate(steps) if step.local > local)
-    lower, upper = steps[after - 1], steps[after]
+    lower = steps[after - 1]
+    upper = steps[after]
     part = (local - lower.local) / (upper.local - lower.local)
     return lower.seconds + part * (upper.seconds - lower.seconds)
