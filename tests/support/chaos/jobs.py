@@ -28,8 +28,8 @@ from tests.support.chaos.schedule import MOST_WORKERS, JobDraw, Request
 
 STEP_SECONDS = 0.08
 REQUEST_KINDS = (SCALE_INS, SCALE_OUTS, SCALE_PLANS)
-DEADLINE_SECONDS = 7200
-"""Longer than any run, and shorter than the longest jump of a clock, which must end no job."""
+DEADLINE_SECONDS = 1800
+"""Longer than any run, and shorter than the longest jumps of a clock, which must end no job."""
 LOST_SECONDS = 5
 """The allowed minimum. A frozen member with a connection is lost after three times this."""
 
