@@ -177,7 +177,7 @@ def test_lightning_trains_the_rest_of_an_epoch_after_a_checkpoint_in_it(tmp_path
 
     numbers: list[int] = []
 
-    class Model(lightning.LightningModule):  # type: ignore[misc, unused-ignore]
+    class Model(lightning.LightningModule):  # type: ignore[misc, name-defined, unused-ignore]
         def __init__(self) -> None:
             super().__init__()
             self.layer = torch.nn.Linear(1, 1)
