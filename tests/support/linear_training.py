@@ -73,8 +73,7 @@ def tensorflow() -> tuple[Sum, Gradient]:
 
     @tf.function  # type: ignore[untyped-decorator, unused-ignore]
     def added(mine: Any) -> Any:
-        context = tf.distribute.get_replica_context
-        return strategy.run(lambda each: context().all_reduce("SUM", each), args=(mine,))
+        return strategy.reduce("SUM", strategy.run(tf.identity, args=(mine,)), axis=None)
 
     def all_sum(mine: np.ndarray) -> np.ndarray:
         return np.asarray(added(tf.constant(mine)).numpy())
