@@ -11,6 +11,7 @@ from pathlib import Path
 
 from elasticjob_api import names
 from elasticjob_api.frameworks import launchers
+from elasticjob_api.last_words import exit_text
 from elasticjob_api.v1 import agent_pb2 as pb
 
 from elasticjob_agent import (
@@ -25,7 +26,7 @@ from elasticjob_agent.config import Config
 from elasticjob_agent.events import Action, Event, Launch
 from elasticjob_agent.horovod.horovod_rendezvous import HorovodRendezvous
 from elasticjob_agent.lifecycle import State, decide
-from elasticjob_agent.log import say
+from elasticjob_agent.log import say, without_harm
 from elasticjob_agent.master_connection import MasterConnection, open_channel
 from elasticjob_agent.node_check import NodeCheck
 from elasticjob_agent.process import ProcessSupervisor, TrainingProcesses
@@ -126,9 +127,10 @@ class Agent:
         if self._config.in_process_elastic:
             await self._horovod.open()
         if self._host_files is not None:
-            self._spawn(self._host_files.run())
+            self._spawn_aid("the list of hosts", self._host_files.run())
         if self._supervisor.standby is not None:
-            self._spawn(self._supervisor.standby.run(self._send_imports))
+            standby = self._supervisor.standby.run(self._send_imports)
+            self._spawn_aid("the standby of processes", standby)
         connection_task = self._spawn(self._join())
         try:
             code = await self._exit_code
@@ -223,11 +225,12 @@ class Agent:
                 self._handle(events.WorldChanged())
                 self._training_socket.change_world(command.world_changed)
             case "check":
-                self._spawn(self._check_node(command.check))
+                self._spawn_aid("the node check", self._check_node(command.check))
             case "run_script":
-                self._spawn(self._scripts.run(command.run_script))
+                self._spawn_aid("a script", self._scripts.run(command.run_script))
             case "collect_stacks":
-                self._spawn(self._collect_stacks(command.collect_stacks))
+                stacks = self._collect_stacks(command.collect_stacks)
+                self._spawn_aid("the collection of stacks", stacks)
 
     def usage(self) -> pb.ResourceUsage:
         """Return the newest measurement of the container's use of CPU, memory and GPUs."""
@@ -320,7 +323,7 @@ class Agent:
     ) -> None:
         """Wait until the processes have exited, and raise the events of that."""
         kills = self._usage_monitor.memory_kills()
-        watching = self._spawn(watch.run()) if watch else None
+        watching = self._spawn_aid("the watch of ranks", watch.run()) if watch else None
         failed = await processes.failure()
         orphaned = failed is None and watch is not None and watch.some_run()
         if failed is not None and len(processes) > 1:
@@ -373,7 +376,12 @@ class Agent:
         if self._state.last_exit is last:
             self._handle(events.VerdictTimedOut())
 
+    def _spawn_aid(self, what: str, work: Coroutine[None, None, None]) -> asyncio.Task[None]:
+        """Begin work whose failure does not end this agent: the training does not depend on it."""
+        return self._spawn(without_harm(what, work))
+
     def _spawn(self, coroutine: Coroutine[None, None, None]) -> asyncio.Task[None]:
+        """Begin work whose failure ends this agent."""
         task = asyncio.get_running_loop().create_task(coroutine)
         self._tasks.add(task)
         task.add_done_callback(self._task_done)
@@ -410,7 +418,7 @@ class Agent:
 
 def _how(event: Event) -> str:
     if isinstance(event, events.ProcessEnded):
-        return f" with exit code {event.code}"
+        return f" with {exit_text(event.code)}"
     return ""
 
 

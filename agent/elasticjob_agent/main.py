@@ -14,6 +14,7 @@ from elasticjob_api import names
 from elasticjob_processes.exec_child import die_with_parent, original_environment
 
 from elasticjob_agent import LIBRARY, VERSION, config, termination
+from elasticjob_agent.accelerators import has_accelerator
 from elasticjob_agent.log import say
 from elasticjob_agent.remote_shell import programs
 
@@ -97,6 +98,9 @@ def _run(command: list[str]) -> int:
     except config.ConfigError as error:
         return _refuse(str(error), EX_CONFIG)
     environment = _training_environment()
+    if settings.framework == "pytorch" and not has_accelerator(environment):
+        # Otherwise Accelerate, and Hugging Face's Trainer, train alone in each process.
+        environment.setdefault("ACCELERATE_USE_CPU", "true")
     if names.ENV_CONTAINER in os.environ:
         # the guard of an embedded node or a local run finds processes by it; it is hidden next
         die_with_parent()

@@ -10,7 +10,6 @@ from pathlib import Path
 from elasticjob_api import names, references
 from elasticjob_api.frameworks import launchers, pytorch, torchrun
 from elasticjob_api.frameworks.launchers import Launcher
-from elasticjob_api.frameworks.peer import meeting_port
 from elasticjob_api.v1 import agent_pb2 as pb
 
 from elasticjob_agent.config import Config
@@ -22,6 +21,8 @@ MAX_ARG_STRLEN = 131_072
 """Linux' limit for one argument or variable in bytes, with name, equals sign and final zero."""
 MAX_CHARACTERS = 6 * 1024 * 1024
 """Linux' highest limit in bytes for a command and its environment together."""
+NODE_RANK = "NODE_RANK"
+"""Lightning's variable with the member's place, from which it computes the rank of a process."""
 _ROLE = re.compile(r"[a-z0-9-]+")
 _HOSTS = re.compile(r"\bELASTICJOB_[A-Z0-9_]+_HOSTS\b")
 
@@ -54,6 +55,8 @@ def environments(
         }
         own = {} if launcher is launchers.TORCHRUN else _of_other_launcher(start, socket)
         return [{**defaults, **shared, **own, **_torchrun_options(start, config)}]
+    if config.framework == "pytorch" and NODE_RANK not in container:
+        shared[NODE_RANK] = str(_position(start, config))
     processes = [start.environment, *(each.variables for each in start.other_environments)]
     return [
         {
@@ -127,16 +130,21 @@ def _hosts(world: pb.World) -> Environment:
 def _torchrun_options(start: pb.Start, config: Config) -> Environment:
     """Return torchrun's options for this member."""
     members = start.world.members
-    position = start.position
-    if not start.world.member_count:
-        position = next(i for i, member in enumerate(members) if member.pod_name == config.pod_name)
     return torchrun.environment(
         members[0].address,
-        meeting_port(members[0].address, pytorch.PORT),
+        int(start.environment.get("MASTER_PORT") or pytorch.PORT),
         nodes=start.world.member_count or len(members),
-        node_rank=position,
+        node_rank=_position(start, config),
         processes=1 + len(start.other_environments),
     )
+
+
+def _position(start: pb.Start, config: Config) -> int:
+    """Return the place of this member among the members of its world."""
+    if start.world.member_count:
+        return start.position
+    members = enumerate(start.world.members)
+    return next(place for place, member in members if member.pod_name == config.pod_name)
 
 
 def _of_other_launcher(start: pb.Start, socket: Path) -> Environment:

@@ -174,13 +174,12 @@ def _processes_of_ranks(
 
     A shell or a launcher may have started it.
     """
-    of_launcher = {
-        int(local_rank): pid
-        for pid in (torchrun_ranks.processes(mark, in_standby) if mark else ())
-        if (local_rank := table.variable(pid, "LOCAL_RANK") or "").isdecimal()
-    }
-    if of_launcher:
-        return [of_launcher.get(at, 0) for at in range(min(max(of_launcher) + 1, MAX_SLOTS))]
+    pids = torchrun_ranks.processes(mark, in_standby) if mark else ()
+    by_text = {table.variable(pid, "LOCAL_RANK"): pid for pid in pids}
+    # A program may set any text; only the numbers of processes count.
+    ranks = [rank for rank in range(MAX_SLOTS) if str(rank) in by_text]
+    if ranks:
+        return [by_text.get(str(at), 0) for at in range(ranks[-1] + 1)]
     trees = table.trees(table.process_table(), set(roots) - {0})
     return [_python_in(root, trees[root]) if root else 0 for root in roots]
 

@@ -192,8 +192,11 @@ class Sampler(Generic[Reading]):
         Returns `unknown` while a reading has been running for more than `STALE_SECONDS`.
         """
         if not self._started:
+            try:
+                threading.Thread(target=self._work, name=self._name, daemon=True).start()
+            except RuntimeError:  # the container has as many threads as it may have
+                return self._unknown
             self._started = True
-            threading.Thread(target=self._work, name=self._name, daemon=True).start()
         self._wanted.set()
         begun = self._begun
         stuck = begun is not None and time.monotonic() - begun > STALE_SECONDS
@@ -205,7 +208,7 @@ class Sampler(Generic[Reading]):
             self._begun = time.monotonic()
             try:
                 self._newest = self._read()
-            except (OSError, psutil.Error):
+            except Exception:  # noqa: BLE001 (such as a text in a file that should be a number)
                 self._newest = self._unknown
             self._begun = None
 

@@ -183,6 +183,8 @@ KILLED_FOR_MEMORY = "the kernel has killed it for the memory it used"
 """A termination message of an agent. The node does not always report the reason OOMKilled."""
 EXIT_DRAINED = 143
 """Exit code of an agent or master that was asked to end. It never counts as a failure."""
+PERMANENT_FAILURES = frozenset({126, 127, 128, 128 + 4, 128 + 8, 128 + 31, 210})
+"""Exit codes of members that end the job, by the default rules of the operator."""
 
 
 def master_service(job: str) -> str:

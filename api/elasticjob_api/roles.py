@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Mapping
 
 from elasticjob_api.elasticjob import ElasticJob
 from elasticjob_api.frameworks import FRAMEWORKS, framework_of, stop_stage
@@ -36,3 +37,9 @@ def suspend_stage(job: ElasticJob, role: str) -> int:
     if spec is not None and not spec.managed:
         return sys.maxsize
     return stop_stage(role, FRAMEWORKS[job.spec.framework].stop_order, kept_roles(job))
+
+
+def uses_host_network(job: ElasticJob) -> bool:
+    """Return whether members have their nodes' addresses, which pods of other jobs may have too."""
+    specs = (role.template.get("spec") for role in job.spec.replica_specs.values())
+    return any(isinstance(spec, Mapping) and spec.get("hostNetwork") for spec in specs)

@@ -8,39 +8,26 @@ master gives data only, so that no server can run scripts in the browser.
 from __future__ import annotations
 
 import asyncio
-import json
-import ssl
 from collections import deque
 from collections.abc import AsyncIterator
-from contextlib import AsyncExitStack, aclosing, asynccontextmanager
+from contextlib import aclosing, asynccontextmanager
 from typing import TypedDict
 
-import aiohttp
-import msgspec
 from aiohttp import web
-from elasticjob_api import names
-from elasticjob_dashboard.data import Sections, page_data, sections_of
+from elasticjob_api.transports import abort
 from elasticjob_dashboard.page import Page
-from elasticjob_dashboard.stream import Streams
-from elasticjob_kube.connection import ClosingConnector
+from elasticjob_dashboard.stream import Streams, changes
 
-from elasticjob_client.answers import stored_master
 from elasticjob_client.cluster import Cluster
-from elasticjob_client.errors import ClientError, MasterUnavailable, MasterUnreachable
+from elasticjob_client.errors import ClientError
 from elasticjob_client.jobs import get_job
 from elasticjob_client.logs import LogOptions, read_log
-from elasticjob_client.master import (
-    MasterEndpoint,
-    TokenRefused,
-    reach_master,
-    wait_for_starting_master,
-)
+from elasticjob_client.master import wait_for_starting_master
 from elasticjob_client.members import Choice, job_pods, why_none
 from elasticjob_client.page_server import is_own, serve_locally
+from elasticjob_client.page_source import LargeAnswers, Source, Turns
 
-_DATA = "/status"
-_SECONDS = 5.0
-_MAX_BYTES = 32 * 1024 * 1024
+_SEND_SECONDS = 10.0
 _OTHER_ACCOUNT = "logs are shown to the account only that serves this page"
 MOST_STREAMS = 4
 """A browser opens at most 6 connections to a server. More pages read the data as a whole."""
@@ -68,7 +55,7 @@ async def serve_dashboard(cluster: Cluster, job: str, *, port: int = 0) -> Async
     page = Page(reads_logs=True)
     async with JobPage(cluster, job, page) as shown:
         await wait_for_starting_master(cluster, job)
-        await shown.source.data()  # raises early if there is nothing to serve
+        await shown.source.read()  # raises early if there is nothing to serve
 
         async def answer(request: web.Request) -> web.StreamResponse:
             return await shown.answer(request, request.match_info["what"])
@@ -89,6 +76,8 @@ class JobPage:
         job: its name.
         page: the page to show.
         open_streams: those that count against the most, if several pages share a server.
+        turns: those of the user, whose pages share them.
+        large: the pages of a server with much data.
         local: who reads logs must be a program of this process' account.
 
     Attributes:
@@ -104,6 +93,8 @@ class JobPage:
         page: Page,
         *,
         open_streams: set[asyncio.Transport] | None = None,
+        turns: Turns | None = None,
+        large: LargeAnswers | None = None,
         local: bool = True,
     ) -> None:
         self._cluster = cluster
@@ -111,7 +102,8 @@ class JobPage:
         self._page = page
         self._local = local
         self.headers = {**page.headers, "Cache-Control": "no-store"}
-        self.source = _Source(cluster, job)
+        self._turns = turns or Turns()
+        self.source = Source(cluster, job, self._turns, large or LargeAnswers())
         self.streams = Streams(
             self.source.sections, most=MOST_STREAMS, seconds=STREAM_SECONDS, among=open_streams
         )
@@ -133,17 +125,33 @@ class JobPage:
             case "":
                 return web.Response(text=self._page.text, content_type="text/html")
             case "status":
-                try:
-                    data = await self.source.data()
-                except ClientError as error:
-                    return web.Response(status=503, text=f"{error}\n")
-                return web.Response(body=data, content_type="application/json")
+                return await self._status(request)
             case "stream":
                 return await self.streams.serve(request, self.headers)
             case "log":
                 return web.json_response(await self._log(request))
             case _:
                 return web.Response(status=404, text="there is no such page\n")
+
+    async def _status(self, request: web.Request) -> web.StreamResponse:
+        """Answer with all data; a reader that does not read it is disconnected."""
+        async with self._turns.sending:
+            try:
+                data = changes({}, await self.source.read()) or b"{}"
+            except ClientError as error:
+                return web.Response(status=503, text=f"{error}\n")
+            response = web.StreamResponse(headers=self.headers)
+            response.content_type = "application/json"
+            response.content_length = len(data)
+            try:
+                async with asyncio.timeout(_SEND_SECONDS):
+                    await response.prepare(request)
+                    await response.write(data)
+                    await response.write_eof()
+            except TimeoutError:
+                if request.transport is not None:
+                    abort(request.transport)
+            return response
 
     async def _log(self, request: web.Request) -> LastLines:
         if self._local and not _is_own(request):
@@ -157,95 +165,6 @@ def _is_own(request: web.Request) -> bool:
         return False
     client, server = map(request.transport.get_extra_info, ("peername", "sockname"))
     return is_own(client, server)
-
-
-class _Source:
-    """Gets the page's data from the job's master, or from the answers that it stored.
-
-    If the present master no longer answers, the next one is looked up.
-    """
-
-    def __init__(self, cluster: Cluster, job: str) -> None:
-        self._cluster = cluster
-        self._job = job
-        self._endpoint: MasterEndpoint | None = None
-        self._way = AsyncExitStack()
-        self._connecting = asyncio.Lock()
-        self._http = aiohttp.ClientSession(
-            connector=ClosingConnector(), timeout=aiohttp.ClientTimeout(total=_SECONDS)
-        )
-
-    async def close(self) -> None:
-        """End the connections."""
-        await self._way.aclose()
-        await self._http.close()
-
-    async def data(self) -> bytes:
-        """Return the page's data as JSON. Raises `ClientError` if there is none."""
-        try:
-            return await self._from_master()
-        except (MasterUnavailable, MasterUnreachable) as problem:
-            stored = await stored_master(self._cluster, self._job, problem)
-        return page_data(stored.answers, ended=True)
-
-    async def sections(self) -> Sections:
-        """Return the page's data in sections; `problem` says why there is none now."""
-        try:
-            return {**sections_of(await self.data()), "problem": b"null"}
-        except (ClientError, msgspec.DecodeError) as error:
-            return {"problem": json.dumps(str(error)).encode()}
-
-    async def _from_master(self) -> bytes:
-        async with self._connecting:
-            if self._endpoint is not None:
-                try:
-                    return await self._request(self._endpoint)
-                except (MasterUnreachable, TokenRefused):
-                    self._endpoint = None
-                    await self._way.aclose()
-
-            async def connect(endpoint: MasterEndpoint, _: AsyncExitStack) -> bytes:
-                answer = await self._request(endpoint)
-                self._endpoint = endpoint
-                return answer
-
-            return await reach_master(
-                self._cluster,
-                await get_job(self._cluster, self._job),
-                connect,
-                self._way,
-                port=names.HTTP_PORT,
-            )
-
-    async def _request(self, endpoint: MasterEndpoint) -> bytes:
-        where = f"the master of {self._cluster.namespace}/{self._job}"
-        try:
-            async with self._http.get(
-                f"https://{endpoint.address}{_DATA}",
-                headers={"Authorization": f"Bearer {endpoint.token}"},
-                ssl=ssl.create_default_context(cadata=endpoint.authority.decode()),
-                server_hostname=names.TLS_SERVER_NAME,
-                allow_redirects=False,
-            ) as answer:
-                if answer.status == 401:
-                    raise TokenRefused(f"{where} does not accept this job's token")
-                if answer.status != 200:
-                    raise ClientError(f"{where} answered {answer.status} to GET {_DATA}")
-                return await _bounded(answer, where)
-        except (TimeoutError, aiohttp.ClientError, OSError) as error:
-            reason = str(error) or type(error).__name__
-            raise MasterUnreachable(
-                f"{where} can't be reached at {endpoint.address}: {reason}"
-            ) from error
-
-
-async def _bounded(answer: aiohttp.ClientResponse, where: str) -> bytes:
-    body = bytearray()
-    async for part in answer.content.iter_any():
-        body += part
-        if len(body) > _MAX_BYTES:
-            raise ClientError(f"{where} answered more than {_MAX_BYTES} bytes")
-    return bytes(body)
 
 
 class LastLines(TypedDict):

@@ -22,14 +22,19 @@ from pathlib import Path
 
 import aiohttp
 from aiohttp import web
+from elasticjob_api.addresses import host_port
+from elasticjob_kube import open_files
 from elasticjob_kube.access import Access, access_without_token
 from elasticjob_kube.connection import open_http
 from elasticjob_kube.errors import NoAccess
+from elasticjob_kube.guarded_server import GuardedServer, healthy
 from elasticjob_kube.session import Kube
 
 from elasticjob_client.cluster import Cluster
 from elasticjob_client.errors import ClientError
 from elasticjob_client.jobs_page import HEADERS, JobsPage, routes, token_of
+from elasticjob_client.page_source import LargeAnswers
+from elasticjob_client.sign_in import SignIns
 from elasticjob_client.visible_jobs import Unauthorized
 
 log = logging.getLogger(__name__)
@@ -56,17 +61,23 @@ class Users:
         self._http = http
         self._access = access
         self._namespaces = namespaces
-        self._signing_in = asyncio.Semaphore(_CONNECTIONS)
-        """Bounds what requests with tokens that nobody knows yet cost the API server."""
+        self._sign_ins = SignIns()
+        self._large = LargeAnswers()
         self._pages: dict[bytes, tuple[JobsPage, float]] = {}
         """By the token's hash, with the time of the end; the one that was used last at the end."""
 
     async def page_of(self, request: web.Request) -> JobsPage | None:
-        """Return the page of the request's user; None if the API server does not know the token."""
+        """Return the page of the request's user; None if the API server does not know the token.
+
+        Raises:
+            HTTPTooManyRequests: too many others are signing in.
+        """
         token = token_of(request)
         if not token.isascii() or not token.isprintable() or not 0 < len(token) <= _MOST_TOKEN:
             return None
         key = hashlib.sha256(token.encode()).digest()
+        if self._sign_ins.is_refused(key):
+            return None
         now = asyncio.get_running_loop().time()
         page, end = self._pages.pop(key, (None, 0.0))
         if page is not None and (page.reader.is_refused or now >= end):
@@ -74,20 +85,34 @@ class Users:
             page = None
         if page is None:
             end = now + _LONGEST_SECONDS
-            page = JobsPage(self._cluster(token), None, elsewhere=self._namespaces, local=False)
-            try:
-                async with self._signing_in:
-                    await page.reader.read()
-            except Unauthorized:
-                await page.close()
+            async with self._sign_ins.turn(request.remote or ""):
+                page = await self._sign_in(token)
+            if page is None:
+                self._sign_ins.refuse(key)
                 return None
-            except ClientError as error:
-                log.info("a user's jobs cannot be listed: %s", error)  # the page tells the user
         if other := self._pages.pop(key, None):  # another request of the user was faster
             await other[0].close()
         self._pages[key] = (page, end)
         if len(self._pages) > _MOST_USERS:
             await self._pages.pop(next(iter(self._pages)))[0].close()
+        return page
+
+    async def _sign_in(self, token: str) -> JobsPage | None:
+        """Return the page of a user; None if the API server does not know the token."""
+        page = JobsPage(
+            self._cluster(token),
+            None,
+            elsewhere=self._namespaces,
+            local=False,
+            large=self._large,
+        )
+        try:
+            await page.reader.read()
+        except Unauthorized:
+            await page.close()
+            return None
+        except ClientError as error:
+            log.info("a user's jobs cannot be listed: %s", error)  # the page tells the user
         return page
 
     async def end_old(self) -> None:
@@ -123,7 +148,7 @@ async def serve_hub(
     certificate: Path,
     *,
     namespaces: Sequence[str] = (),
-    host: str = "0.0.0.0",  # noqa: S104  # users and probes reach it at its pod's address
+    host: str | None = None,
     port: int = 0,
 ) -> AsyncIterator[str]:
     """Serve until the block ends; yields the URL.
@@ -132,7 +157,7 @@ async def serve_hub(
         access: address and authority of the API server, without credentials.
         certificate: a folder with `tls.crt` and `tls.key`, which are read again when they change.
         namespaces: the namespaces to try for users who may not list them.
-        host: the address to listen on.
+        host: the address to listen on; None for all addresses of the pod.
         port: 0: a free port.
 
     Raises:
@@ -140,9 +165,6 @@ async def serve_hub(
     """
     context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
     context.load_cert_chain(certificate / "tls.crt", certificate / "tls.key")
-
-    async def ready(_: web.Request) -> web.Response:
-        return web.Response(text="ok\n")
 
     async def add_headers(_: web.Request, answer: web.StreamResponse) -> None:
         for name, value in HEADERS.items():
@@ -152,19 +174,18 @@ async def serve_hub(
         users = Users(http, access, namespaces)
         app = web.Application()
         app.on_response_prepare.append(add_headers)
-        app.add_routes([*routes(users.page_of), web.get("/healthz", ready)])
-        runner = web.AppRunner(app, access_log=None, handle_signals=False, shutdown_timeout=1)
-        await runner.setup()
+        app.add_routes([*routes(users.page_of), web.get("/healthz", healthy)])
+        server = GuardedServer(app, context=context)
         upkeep = asyncio.create_task(_keep_up(users, context, certificate))
         try:
-            await web.TCPSite(runner, host, port, ssl_context=context).start()
-            yield f"https://{host}:{runner.addresses[0][1]}/"
+            port = await server.start([host], port)
+            yield f"https://{host_port(host or 'localhost', port)}/"
         finally:
             upkeep.cancel()
             with suppress(asyncio.CancelledError):
                 await upkeep
             users.end_streams()
-            await runner.cleanup()
+            await server.stop()
             await users.close()  # last, because each request may open a page
 
 
@@ -188,6 +209,7 @@ def main() -> None:
         "--namespace", action="append", default=[], help="tried if a user may not list namespaces"
     )
     given = parser.parse_args()
+    open_files.raise_limit()
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
     try:
         access = access_without_token(os.environ)

@@ -30,6 +30,7 @@ from elasticjob_client.dashboard import MOST_STREAMS, STREAM_SECONDS, JobPage
 from elasticjob_client.errors import ClientError
 from elasticjob_client.jobs import get_job, set_run_policy
 from elasticjob_client.page_server import serve_locally
+from elasticjob_client.page_source import LargeAnswers, Turns
 from elasticjob_client.scaling import request_size, size_change
 from elasticjob_client.visible_jobs import JobsReader, Unauthorized
 
@@ -118,6 +119,7 @@ class JobsPage:
         elsewhere: the namespaces that are tried for a user who may not list namespaces; empty: the
             session's.
         local: who reads logs must be a program of this process' account.
+        large: the jobs' pages of the server with much data.
 
     Attributes:
         reader: reads the jobs.
@@ -130,9 +132,12 @@ class JobsPage:
         *,
         elsewhere: Sequence[str] = (),
         local: bool = True,
+        large: LargeAnswers | None = None,
     ) -> None:
         self._cluster = cluster
         self._local = local
+        self._large = large or LargeAnswers()
+        self._turns = Turns()
         self.reader = JobsReader(cluster, namespace, elsewhere=elsewhere)
         self._open: set[asyncio.Transport] = set()
         self._streams = Streams(
@@ -191,7 +196,15 @@ class JobsPage:
         page = self._pages.pop(key, None)
         if page is None:
             cluster = replace(self._cluster, namespace=namespace)
-            page = JobPage(cluster, name, _ONE, open_streams=self._open, local=self._local)
+            page = JobPage(
+                cluster,
+                name,
+                _ONE,
+                open_streams=self._open,
+                turns=self._turns,
+                large=self._large,
+                local=self._local,
+            )
         self._pages[key] = page
         unread = [each for each in self._pages if not self._pages[each].streams.is_read]
         if len(self._pages) > _MOST_PAGES and unread[0] != key:

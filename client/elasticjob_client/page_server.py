@@ -16,6 +16,7 @@ from pathlib import Path
 
 from aiohttp import web
 from aiohttp.typedefs import Handler
+from elasticjob_kube.guarded_server import GuardedServer
 
 from elasticjob_client.errors import ClientError
 
@@ -54,25 +55,17 @@ async def serve_locally(
 
     app = web.Application(middlewares=[guard])
     app.add_routes(routes)
-    runner = web.AppRunner(app, access_log=None, handle_signals=False, shutdown_timeout=1)
-    await runner.setup()
+    server = GuardedServer(app)
     try:
-        port = await _listen(runner, port)
-        hosts.update((f"127.0.0.1:{port}", f"localhost:{port}"))
-        yield f"http://127.0.0.1:{port}/"
-    finally:
-        await runner.cleanup()
-
-
-async def _listen(runner: web.AppRunner, port: int) -> int:
-    """Listen on a port of 127.0.0.1 and return it. Raises `ClientError`."""
-    try:
-        await web.TCPSite(runner, "127.0.0.1", port).start()
+        port = await server.start(["127.0.0.1"], port)
     except (OSError, OverflowError) as error:
         why = getattr(error, "strerror", None) or error
         raise ClientError(f"port {port} of this machine cannot be used: {why}") from error
-    listening: int = runner.addresses[0][1]
-    return listening
+    hosts.update((f"127.0.0.1:{port}", f"localhost:{port}"))
+    try:
+        yield f"http://127.0.0.1:{port}/"
+    finally:
+        await server.stop()
 
 
 def is_own(client: tuple[str, int], server: tuple[str, int]) -> bool:

@@ -17,6 +17,12 @@ _DATASET = ("total", "done", "leased", "waiting", "returned", "failed", "growing
 _LONGEST_PROBLEM = 300
 Sections = Mapping[str, bytes]
 """The parts of the page's data by their names; each is JSON on one line."""
+NAMES = (
+    "namespace", "job", "phase", "asOf", "round", "worldSize", "masterStarts", "progress",
+    "members", "datasets", "samples", "events", "plans", "autoscaling", "report",
+)  # fmt: skip
+_EMPTY = msgspec.Raw()
+_KNOWN = msgspec.defstruct("_Known", [(name, msgspec.Raw, _EMPTY) for name in NAMES])
 
 
 def page_data(answers: job_pb2.StoredAnswers, *, ended: bool = False) -> bytes:
@@ -27,16 +33,18 @@ def page_data(answers: job_pb2.StoredAnswers, *, ended: bool = False) -> bytes:
 
 
 def sections_of(data: bytes) -> Sections:
-    """Return the sections of the page's data. Raises `msgspec.DecodeError`.
+    """Return the sections of the page's data that the page knows. Raises `msgspec.DecodeError`.
 
     Args:
-        data: the answer of a master of any version.
+        data: the answer of a master of any version, or of another program in its place.
     """
-    found = msgspec.json.decode(data, type=dict[str, msgspec.Raw])
+    try:
+        found = msgspec.json.decode(data, type=_KNOWN)
+    except RecursionError as error:
+        raise msgspec.DecodeError("it is nested too deeply") from error
+    parts = {name: bytes(getattr(found, name)) for name in NAMES}
     # JSON has line ends only between values: a section remains on one line of a stream.
-    return {
-        name: bytes(part).replace(b"\n", b" ") for name, part in found.items() if name.isalnum()
-    }
+    return {name: part.replace(b"\n", b" ") for name, part in parts.items() if part}
 
 
 def page_sections(answers: job_pb2.StoredAnswers, *, ended: bool = False) -> Sections:

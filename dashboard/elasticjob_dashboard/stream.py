@@ -68,6 +68,9 @@ class Streams:
         finally:
             self._open.discard(transport)
             self._counted.discard(transport)
+            if not self._open:  # nobody reads what may be many bytes
+                self._latest = _NOTHING
+                self._read_at = None
             abort(transport)  # what its reader has not taken is not sent
 
     @property

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import encodings.idna  # noqa: F401 (the first connection would, when no file may be left)
 import io
 import logging
 import socket

@@ -12,6 +12,7 @@ from __future__ import annotations
 import asyncio
 import copy
 import random
+import time
 from collections import Counter
 from collections.abc import AsyncGenerator, Callable, Mapping
 from contextlib import nullcontext
@@ -22,6 +23,7 @@ import msgspec
 
 from elasticjob_kube.access import Access
 from elasticjob_kube.answers import WatchEvent, answer_error, decode_event, no_answer
+from elasticjob_kube.clock import Clock
 from elasticjob_kube.connection import (
     CONNECT_SECONDS,
     ClosingConnector,
@@ -63,6 +65,7 @@ class Requests:
         host: URL of the API server.
         answers: number of answers by method and status, without watches; status 0 stands for no
             answer.
+        clock: learns the time from the answers.
     """
 
     def __init__(
@@ -73,10 +76,12 @@ class Requests:
         user_agent: str,
         connections: int,
         watch_seconds: float = WATCH_SECONDS,
+        clock: Clock | None = None,
     ) -> None:
         self.http = http
         self.host = access.host.rstrip("/")
         self.answers: Counter[tuple[str, int]] = Counter()
+        self.clock = clock or Clock()
         self._authorization = access.authorization
         self._user_agent = user_agent
         self._watch_seconds = watch_seconds
@@ -115,6 +120,7 @@ class Requests:
     ) -> bytes:
         """Send one request and return the body of a successful answer, undecoded."""
         async with self._priority_slots, self._all_slots:
+            begun = time.monotonic()
             try:
                 async with self.http.request(
                     method,
@@ -124,6 +130,7 @@ class Requests:
                     headers=await self.headers(content_type, accept),
                     timeout=total_timeout(seconds),
                 ) as response:
+                    self.clock.observe(response.headers.get("Date"), time.monotonic() - begun)
                     data: bytes = await response.read()
             except _BROKEN as error:
                 self.answers[method, 0] += 1

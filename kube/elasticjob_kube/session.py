@@ -11,6 +11,7 @@ from elasticjob_api.meta import Json
 
 from elasticjob_kube.access import find_access
 from elasticjob_kube.answers import WatchEvent, decode, decode_list, decode_object
+from elasticjob_kube.clock import Clock
 from elasticjob_kube.connection import open_http
 from elasticjob_kube.requests import JSON, METADATA, REQUEST_SECONDS, WATCH_SECONDS, Requests
 from elasticjob_kube.resources import Resource
@@ -211,6 +212,7 @@ async def connect(
     context: str | None = None,
     connections: int = 100,
     watch_seconds: float = WATCH_SECONDS,
+    clock: Clock | None = None,
 ) -> AsyncIterator[Kube]:
     """Open a session with the credentials that `find_access` finds.
 
@@ -220,6 +222,7 @@ async def connect(
         context: a context of the kubeconfig; by default its current one.
         connections: the number of concurrent requests, without watches; others wait in order.
         watch_seconds: see `WATCH_SECONDS`.
+        clock: learns the time from the answers, for several sessions together.
 
     Raises:
         NoAccess: there are no usable credentials.
@@ -232,4 +235,5 @@ async def connect(
             user_agent=user_agent,
             connections=connections,
             watch_seconds=watch_seconds,
+            clock=clock,
         )

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
 from cryptography import x509
+from cryptography.hazmat.backends.openssl import backend as _backend  # noqa: F401 (as in connection.py)
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec, rsa
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID, ObjectIdentifier
@@ -64,11 +65,20 @@ def key_usage(
     )
 
 
-def new_authority(name: x509.Name, *, valid: timedelta, usage: x509.KeyUsage) -> KeyPair:
-    """Make a self-signed certificate authority that cannot sign other authorities."""
+def new_authority(
+    name: x509.Name, *, valid: timedelta, usage: x509.KeyUsage, now: float | None = None
+) -> KeyPair:
+    """Make a self-signed certificate authority that cannot sign other authorities.
+
+    Args:
+        name: its subject.
+        valid: its duration.
+        usage: the purposes of its key.
+        now: the time; None for that of this machine's clock.
+    """
     key = ec.generate_private_key(ec.SECP256R1())
     builder = (
-        _builder(name, name, key.public_key(), valid)
+        _builder(name, name, key.public_key(), valid, now)
         .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
         .add_extension(usage, critical=True)
         .add_extension(x509.SubjectKeyIdentifier.from_public_key(key.public_key()), critical=False)
@@ -84,6 +94,7 @@ def issue(
     purposes: Sequence[ObjectIdentifier],
     hosts: Sequence[str] = (),
     subject_key_identifier: bool = False,
+    now: float | None = None,
 ) -> KeyPair:
     """Make a key and have its certificate signed by an authority.
 
@@ -94,11 +105,12 @@ def issue(
         purposes: CLIENT, SERVER or both.
         hosts: DNS names and IP addresses of a server.
         subject_key_identifier: whether the certificate names its own key's digest.
+        now: the time; None for that of this machine's clock.
     """
     key = ec.generate_private_key(ec.SECP256R1())
     issuer_key = x509.AuthorityKeyIdentifier.from_issuer_public_key(authority.key.public_key())
     builder = (
-        _builder(name, authority.certificate.subject, key.public_key(), valid)
+        _builder(name, authority.certificate.subject, key.public_key(), valid, now)
         .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
         .add_extension(key_usage(digital_signature=True), critical=True)
         .add_extension(x509.ExtendedKeyUsage(purposes), critical=False)
@@ -121,17 +133,21 @@ def private_key_pem(key: PrivateKey) -> bytes:
 
 
 def _builder(
-    name: x509.Name, issuer: x509.Name, key: ec.EllipticCurvePublicKey, valid: timedelta
+    name: x509.Name,
+    issuer: x509.Name,
+    key: ec.EllipticCurvePublicKey,
+    valid: timedelta,
+    now: float | None,
 ) -> x509.CertificateBuilder:
-    now = datetime.now(UTC)
+    begin = datetime.now(UTC) if now is None else datetime.fromtimestamp(now, UTC)
     return (
         x509.CertificateBuilder()
         .subject_name(name)
         .issuer_name(issuer)
         .public_key(key)
         .serial_number(x509.random_serial_number())
-        .not_valid_before(now - timedelta(hours=1))
-        .not_valid_after(now + valid)
+        .not_valid_before(begin - timedelta(hours=1))
+        .not_valid_after(begin + valid)
     )
 
 

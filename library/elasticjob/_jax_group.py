@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import gc
+import os
 import pickle
 import shutil
 import tempfile
@@ -70,7 +71,8 @@ class Meetings:
 
     def port(self, address: str) -> int:
         """Return the port at which processes meet at the pod with this address."""
-        return meeting_port(address, framework.PORT)
+        own = os.environ.get("JAX_COORDINATOR_ADDRESS", "").rpartition(":")[2]
+        return meeting_port(address, framework.PORT, int(own or 0))
 
     def serve(self, address: str) -> None:
         """Let the processes of worlds meet at this one, if that is not done already."""

@@ -64,3 +64,22 @@ def _number(agents: str, launchers: str, alone: int) -> int:
     if names.ENV_SOCKET in os.environ:
         return int(os.environ.get(launchers, alone))
     return alone
+
+
+def check_not_alone(processes: int) -> None:
+    """Check that a library trains with the processes of the world.
+
+    Args:
+        processes: the number of processes with which the library trains.
+
+    Raises:
+        RuntimeError: this process would train alone, as would each other one.
+    """
+    wanted = int(os.environ.get("WORLD_SIZE", "1"))
+    if names.ENV_SOCKET in os.environ and processes == 1 < wanted:
+        raise RuntimeError(
+            f"this process would train a model alone, as would each of the {wanted} processes of "
+            "the world: on CPUs set ACCELERATE_USE_CPU=true for Accelerate and Hugging Face's "
+            "Trainer; give Lightning's Trainer the processes of a pod as devices, and the number "
+            "of pods as num_nodes"
+        )

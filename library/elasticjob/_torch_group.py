@@ -8,6 +8,7 @@ process and in the other one, also in a thread of C++.
 from __future__ import annotations
 
 import contextlib
+import os
 import threading
 import time
 from collections.abc import Callable
@@ -71,7 +72,7 @@ class Meetings:
 
     def port(self, address: str) -> int:
         """Return the port of the store of the pod with this address."""
-        return meeting_port(address, pytorch.PORT)
+        return _port(address)
 
     def serve(self, address: str) -> None:
         """Serve the store of this process, if that is not done already."""
@@ -184,11 +185,15 @@ class Meetings:
 def _store(address: str, *, serves: bool, seconds: float) -> Any:
     return dist.TCPStore(
         address,
-        meeting_port(address, pytorch.PORT),
+        _port(address),
         is_master=serves,
         timeout=timedelta(seconds=seconds),
         wait_for_workers=False,
     )
+
+
+def _port(address: str) -> int:
+    return meeting_port(address, pytorch.PORT, int(os.environ.get("MASTER_PORT", 0)))
 
 
 def _prefix(round_: int) -> str:

@@ -10,6 +10,8 @@ from typing import Any
 import torch  # type: ignore[import-not-found, unused-ignore]
 from transformers import TrainerCallback  # type: ignore[import-not-found, unused-ignore]
 
+from elasticjob._agent_connection import agent_connection
+from elasticjob._process import check_not_alone
 from elasticjob.agreement import can_stop_together, should_stop_together
 from elasticjob.commit import may_commit
 from elasticjob.progress import confirm_stop, report_step, should_stop
@@ -21,6 +23,9 @@ class ElasticJob(TrainerCallback):  # type: ignore[misc, unused-ignore]
 
         trainer = Trainer(model, arguments, callbacks=[elasticjob.hf.ElasticJob()])
         trainer.train(resume_from_checkpoint=newest)
+
+    A model whose loss the Trainer would multiply by the number of processes is refused at its first
+    step: set `model.accepts_loss_kwargs = False` before `Trainer(model, …)`.
 
     A checkpoint of the trainer, also one of its `save_steps`, is skipped while a process may not
     write it (`elasticjob.may_commit`).
@@ -46,8 +51,17 @@ class ElasticJob(TrainerCallback):  # type: ignore[misc, unused-ignore]
         self.stopped = False
 
     def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        """Reset `stopped`."""
+        """Reset `stopped`, and check that the processes train one model, by the right loss.
+
+        Raises:
+            RuntimeError: each process trains alone.
+        """
         self.stopped = False
+        check_not_alone(args.world_size)
+        if agent_connection() is not None and not args.torch_compile:
+            from elasticjob._hf_loss import watch_loss  # no other use needs it
+
+            watch_loss(kwargs.get("model"))
 
     def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         """Report the step, and stop if any process of the world was asked to."""

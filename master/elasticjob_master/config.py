@@ -18,7 +18,7 @@ from elasticjob_api.json_log import LogFormat
 from elasticjob_api.limits import LISTED_MEMBERS
 from elasticjob_api.replica_spec import OnWorldChange
 
-from elasticjob_master.core.rendezvous.rules import RoleSize
+from elasticjob_master.core.rendezvous.rules import ALL_INDICES, RoleSize
 
 _OPTIONS_OF_HEALTH = {
     "--lost-seconds": "lostSeconds",
@@ -170,7 +170,11 @@ def _sizes(options: argparse.Namespace) -> dict[str, RoleSize]:
     changes = options.on_world_change
     return {
         names.ROLE_WORKER: RoleSize(
-            options.min, desired, kept=changes == "Keep", notified=changes == "Notify"
+            options.min,
+            desired,
+            kept=changes == "Keep",
+            notified=changes == "Notify",
+            without_restarts=ALL_INDICES if options.failure_ends else frozenset(),
         ),
     }
 
@@ -267,6 +271,11 @@ def _parser() -> argparse.ArgumentParser:
         default="Restart",
         choices=get_args(OnWorldChange),
         help="standalone: as onWorldChange of the workers",
+    )
+    parser.add_argument(
+        "--failure-ends",
+        action="store_true",
+        help="standalone: a failure of a worker ends the job, so the others do not start again",
     )
     parser.add_argument(
         "--listed-members",

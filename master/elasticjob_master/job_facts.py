@@ -70,6 +70,8 @@ class JobFacts:
         all_ready: the first world needs all desired members.
         stop_seconds: how long a process may take to stop.
         gpus: the GPUs of a member, by role.
+        own_port: the port at which the members meet instead of their framework's usual one; 0 if
+            they have an address of their own.
         profile: the name of the profile that the job reads and writes, if any.
         plans: None until all plans are known. Otherwise a successor would count as a member
             that joins.
@@ -83,5 +85,6 @@ class JobFacts:
     status: ElasticJobStatus = field(default_factory=ElasticJobStatus)
     suspended: bool = False
     gpus: Mapping[str, int] = field(default_factory=dict)
+    own_port: int = 0
     profile: str | None = None
     plans: PlanFacts | None = None

@@ -6,7 +6,6 @@ import asyncio
 import gc
 import logging
 import os
-import resource
 import signal
 import sys
 from collections.abc import Awaitable
@@ -18,6 +17,7 @@ from elasticjob_api import names
 from elasticjob_api.addresses import host_port
 from elasticjob_api.json_log import json_log_handler
 from elasticjob_api.plain_text import log_handler
+from elasticjob_kube import open_files
 from elasticjob_kube.connection import log_broken_connections_briefly
 from elasticjob_kube.errors import NoAccess
 from elasticjob_kube.session import connect
@@ -114,7 +114,8 @@ async def serve(config: Config, stop: asyncio.Event) -> None:
             http_port,
         )
         guard = ConnectionGuard(
-            {grpc_port: server.callers.kinds, http_port: http.kinds},
+            grpc_port,
+            server.callers.kinds,
             members=controller.expected_members,
             on_sweep=server.callers.forget_all_but,
         )
@@ -218,15 +219,6 @@ async def _run(config: Config) -> int:
     return 0 if config.standalone else names.EXIT_DRAINED
 
 
-def _raise_file_limit() -> None:
-    """Allow as many open files as possible.
-
-    Each agent needs one, and a container begins with 1,024.
-    """
-    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
-
-
 def main() -> None:
     """Run the master of one job."""
     try:
@@ -239,7 +231,7 @@ def main() -> None:
         handler = json_log_handler(job=f"{config.namespace}/{config.job_name}")
     logging.basicConfig(level=config.log_level, handlers=[handler])
     leave_gone_callers_out_of_the_log()
-    _raise_file_limit()
+    open_files.raise_limit()  # each agent needs one
     gc.freeze()
     gc.set_threshold(_OBJECTS_BETWEEN_COLLECTIONS)
     try:

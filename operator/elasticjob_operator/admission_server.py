@@ -58,11 +58,10 @@ async def serve_admission(kube: Kube, config: Config) -> AsyncIterator[None]:
     webhook = _Webhook(kube, config)
     application = web.Application(client_max_size=_MAX_BYTES)
     application.router.add_post("/{token}", webhook.answer)
-    runner = web.AppRunner(application, access_log=None, handle_signals=False, shutdown_timeout=1)
     upkeep = asyncio.create_task(webhook.keep_up())
     try:
         port = config.admission_port
-        async with listening(runner, "--admission-port", port, webhook.context):
+        async with listening(application, "--admission-port", port, webhook.context):
             yield
     finally:
         upkeep.cancel()
@@ -125,7 +124,7 @@ class _Webhook:
         except NotFound:
             found = await self._kube.create(SECRETS, namespace, {"metadata": {"name": SERVICE}})
         if not found.get("data"):
-            made = new_admission_secrets(SERVICE, namespace)
+            made = new_admission_secrets(SERVICE, namespace, self._kube.clock.now())
             data = {key: base64.b64encode(value).decode() for key, value in made.items()}
             version = {"resourceVersion": found["metadata"]["resourceVersion"]}
             body = {"metadata": version, "data": data}

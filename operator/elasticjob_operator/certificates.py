@@ -13,12 +13,17 @@ VALID = datetime.timedelta(days=3650)
 _TOKEN_BYTES = 32
 
 
-def new_admission_secrets(service: str, namespace: str) -> dict[str, bytes]:
-    """Return new contents of the admission webhook's Secret: a token, and a certificate in PEM."""
-    authority = _authority(f"elasticjob {service}")
+def new_admission_secrets(
+    service: str, namespace: str, now: float | None = None
+) -> dict[str, bytes]:
+    """Return new contents of the admission webhook's Secret: a token, and a certificate in PEM.
+
+    `now` is the time; None for that of this machine's clock.
+    """
+    authority = _authority(f"elasticjob {service}", now)
     hosts = (f"{service}.{namespace}.svc", "localhost", "127.0.0.1")
     server = x509.issue(
-        authority, x509.subject(service), valid=VALID, purposes=(x509.SERVER,), hosts=hosts
+        authority, x509.subject(service), valid=VALID, purposes=(x509.SERVER,), hosts=hosts, now=now
     )
     return {
         # It is a part of the webhook's path, which must be in small letters.
@@ -29,9 +34,12 @@ def new_admission_secrets(service: str, namespace: str) -> dict[str, bytes]:
     }
 
 
-def new_job_secrets(job: str, namespace: str) -> dict[str, bytes]:
-    """Return new contents of a job's Secret: a token, and certificates and keys in PEM."""
-    authority = _authority(f"elasticjob {namespace}/{job}")
+def new_job_secrets(job: str, namespace: str, now: float | None = None) -> dict[str, bytes]:
+    """Return new contents of a job's Secret: a token, and certificates and keys in PEM.
+
+    `now` is the time; None for that of this machine's clock.
+    """
+    authority = _authority(f"elasticjob {namespace}/{job}", now)
     service = names.master_service(job)
     server = x509.issue(
         authority,
@@ -44,6 +52,7 @@ def new_job_secrets(job: str, namespace: str) -> dict[str, bytes]:
             f"{service}.{namespace}",
             f"{service}.{namespace}.svc",
         ),
+        now=now,
     )
     peer = x509.issue(
         authority,
@@ -51,6 +60,7 @@ def new_job_secrets(job: str, namespace: str) -> dict[str, bytes]:
         valid=VALID,
         purposes=(x509.SERVER, x509.CLIENT),
         hosts=(names.TLS_PEER_NAME,),
+        now=now,
     )
     return {
         names.SECRET_TOKEN: secrets.token_urlsafe(_TOKEN_BYTES).encode(),
@@ -61,6 +71,6 @@ def new_job_secrets(job: str, namespace: str) -> dict[str, bytes]:
     }
 
 
-def _authority(name: str) -> x509.KeyPair:
+def _authority(name: str, now: float | None) -> x509.KeyPair:
     usage = x509.key_usage(key_cert_sign=True)
-    return x509.new_authority(x509.subject(name[:64]), valid=VALID, usage=usage)
+    return x509.new_authority(x509.subject(name[:64]), valid=VALID, usage=usage, now=now)

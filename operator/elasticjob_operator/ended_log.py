@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-import time
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, TextIO
 
@@ -18,9 +18,10 @@ log = logging.getLogger(__name__)
 
 @dataclass
 class EndedLog:
-    """Writes the lines to a stream; with None, it writes nothing."""
+    """Writes the lines to a stream; with None, it writes nothing. `now` returns the time."""
 
     stream: TextIO | None
+    now: Callable[[], float]
 
     def pod_changed(self, before: Pod | None, after: Pod | None) -> None:
         """Write a line if the pod has ended by this change.
@@ -28,7 +29,7 @@ class EndedLog:
         A pod that had ended before this process listed it gets another line.
         """
         if self.stream is not None:
-            self._write(pod_record(before, after, time.time()))
+            self._write(pod_record(before, after, self.now()))
 
     def custom_changed(self, before: object, after: object) -> None:
         """Write a line if a job has ended by this change; other custom resources get none."""

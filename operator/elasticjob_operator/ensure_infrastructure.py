@@ -157,7 +157,9 @@ class _Ensure:
             await self._create({**manifest, "data": known})
             note = f"Secret {name} was deleted and is restored with its contents"
             return EmitEvent("Restored", note)
-        content = new_job_secrets(self.job.metadata.name, self.job.metadata.namespace)
+        metadata = self.job.metadata
+        now = self.kube.clock.now()
+        content = new_job_secrets(metadata.name, metadata.namespace, now)
         made = infrastructure.secret(self.job, content)
         if self.is_new or not has_pods:
             await self._create(made, only_if_missing=True)
@@ -244,7 +246,8 @@ class _Ensure:
 
     def _check_owner(self, resource: Resource, existing: Json) -> None:
         if not infrastructure.belongs_to(existing, self.job):
-            raise name_taken(self.job, resource, existing, "delete it, or rename the job")
+            now = self.kube.clock.now()
+            raise name_taken(self.job, resource, existing, "delete it, or rename the job", now)
 
 
 def _is_as_known(resource: Resource, known: ObjectVersion | None, found: Json) -> bool:

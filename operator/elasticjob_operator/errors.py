@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Mapping
 from typing import Any
 
@@ -32,7 +31,7 @@ class NotServed(Refused):
 
 
 def name_taken(
-    job: ElasticJob, resource: Resource, existing: Mapping[str, Any], advice: str
+    job: ElasticJob, resource: Resource, existing: Mapping[str, Any], advice: str, now: float
 ) -> KubeError:
     """Return the error for a foreign object that has the name of an object that the job needs.
 
@@ -46,6 +45,6 @@ def name_taken(
         f"{what} belongs to an earlier ElasticJob {job.metadata.name} "
         "until the garbage collector has deleted it"
     )
-    if time.time() - parse_time(job.metadata.creation_timestamp) < COLLECTION_SECONDS:
+    if now - parse_time(job.metadata.creation_timestamp) < COLLECTION_SECONDS:
         return TryLater(409, "BeingCollected", message)
     return Refused(409, "BeingCollected", message)

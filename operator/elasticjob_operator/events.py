@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import time
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -85,7 +84,7 @@ class Events:
             "apiVersion": EVENTS.api_version,
             "kind": EVENTS.kind,
             "metadata": {"generateName": f"{subject.name[:200]}-", "namespace": subject.namespace},
-            "eventTime": format_micro_time(time.time()),
+            "eventTime": format_micro_time(self.kube.clock.now()),
             "reportingController": f"{names.GROUP}/{names.OPERATOR}",
             "reportingInstance": self.identity[:128],
             "type": "Warning" if event.warning else "Normal",

@@ -9,7 +9,6 @@ job is reconciled again after a pause.
 from __future__ import annotations
 
 import logging
-import time
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from itertools import groupby
@@ -112,7 +111,7 @@ class Executor:
         match action:
             case do.PatchJobStatus(patch):
                 job = await self._patch_job(job, {"status": patch}, subresource="status")
-                self.store.record_status_write(job, time.time())
+                self.store.record_status_write(job, self.kube.clock.now())
             case do.WriteBackReplicas(role, replicas):
                 spec = {"replicaSpecs": {role: {"replicas": replicas}}}
                 job = await self._patch_job(job, {"spec": spec})
@@ -227,7 +226,8 @@ class Executor:
         self.store.update(SCALE_PLANS, answer)
         plans = {plan.metadata.uid for plan in self.store.observed(job).plans}
         if answer["metadata"]["uid"] not in plans:
-            raise name_taken(job, SCALE_PLANS, answer, "delete it")
+            now = self.kube.clock.now()
+            raise name_taken(job, SCALE_PLANS, answer, "delete it", now)
 
     async def _delete(self, resource: Resource, namespace: str, name: str, uid: str) -> None:
         try:

@@ -5,7 +5,6 @@ Every replica serves it from the start of its process, also while it waits for l
 
 from __future__ import annotations
 
-import logging
 import ssl
 from collections import Counter
 from collections.abc import AsyncIterator, Iterable, Iterator
@@ -13,6 +12,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 
 from aiohttp import web
+from elasticjob_kube.guarded_server import GuardedServer, healthy
 from elasticjob_kube.session import Kube
 from prometheus_client import CollectorRegistry, ProcessCollector, exposition
 from prometheus_client.core import (
@@ -133,6 +133,17 @@ class OperatorState(Collector):
         others = self.costs.of_others
         seconds.add_metric(["", ""], others.count, others.seconds)
         yield seconds
+        clock = self.kube.clock
+        yield GaugeMetricFamily(
+            "elasticjob_operator_clock_ahead_seconds",
+            "Seconds by which the clock of this replica is ahead of the API server's.",
+            value=clock.seconds_ahead(),
+        )
+        yield CounterMetricFamily(
+            "elasticjob_operator_clock_corrections",
+            "How often that clock was found wrong, so that the API server's time counts.",
+            value=clock.corrections,
+        )
         answers = CounterMetricFamily(
             "elasticjob_operator_api_requests",
             "Requests to the API server.",
@@ -164,9 +175,6 @@ async def serve_http(state: OperatorState, port: int) -> AsyncIterator[None]:
     registry.register(state)
     ProcessCollector(registry=registry)
 
-    async def healthy(_: web.Request) -> web.Response:
-        return web.Response(text="ok\n")
-
     async def ready(_: web.Request) -> web.Response:
         if not state.ready:
             text = "the API server does not serve all definitions yet; see the log\n"
@@ -187,29 +195,25 @@ async def serve_http(state: OperatorState, port: int) -> AsyncIterator[None]:
     application.router.add_get("/healthz", healthy)
     application.router.add_get("/readyz", ready)
     application.router.add_get("/metrics", metrics)
-    # Invalid requests must not fill the log.
-    quiet = logging.getLogger(f"{__name__}.requests")
-    quiet.setLevel(logging.CRITICAL)
-    runner = web.AppRunner(application, access_log=None, handle_signals=False, logger=quiet)
-    async with listening(runner, "--http-port", port):
+    async with listening(application, "--http-port", port):
         yield
 
 
 @asynccontextmanager
 async def listening(
-    runner: web.AppRunner, option: str, port: int, context: ssl.SSLContext | None = None
+    application: web.Application, option: str, port: int, context: ssl.SSLContext | None = None
 ) -> AsyncIterator[None]:
     """Serve at a port, which this option gives, inside the `async with`.
 
     Raises:
         SystemExit: the port cannot be opened.
     """
-    await runner.setup()
+    server = GuardedServer(application, context=context)
     try:
-        try:
-            await web.TCPSite(runner, port=port, ssl_context=context).start()
-        except OSError as error:
-            raise SystemExit(f"elasticjob-operator: {option} {port}: {error.strerror}") from error
+        await server.start([None], port)
+    except OSError as error:
+        raise SystemExit(f"elasticjob-operator: {option} {port}: {error.strerror}") from error
+    try:
         yield
     finally:
-        await runner.cleanup()
+        await server.stop()

@@ -52,7 +52,7 @@ class Leader:
         self._all_listed = asyncio.Event()
         self._rewound = asyncio.Event()
         self._nodes_answered = asyncio.Event()
-        self._ended_log = EndedLog(sys.stdout if config.ended_log else None)
+        self._ended_log = EndedLog(sys.stdout if config.ended_log else None, kube.clock.now)
         self._events = Events(kube, config.identity)
         self._conditions = OwnConditions(kube.low_priority(), self._events)
         self._pods = Informer(

@@ -2,7 +2,8 @@
 
 One operator leads, and the others wait until its lease expires or is released. A leader keeps its
 lease if the API server gives no answer for half of the lease's duration: no request to renew the
-lease takes all the remaining time, and the next one gets a new connection.
+lease takes all the remaining time, and the next one gets a new connection. A process that can open
+no file neither renews nor acquires a lease, as its work needs connections.
 
 With partitions there are several Leases. A process that leads fewer partitions than another one
 stores a wish at the Lease of one of them. Its leader finds the wish when it renews the Lease,
@@ -21,6 +22,7 @@ from typing import Any
 
 from elasticjob_api import names
 from elasticjob_api.times import format_micro_time
+from elasticjob_kube import open_files
 from elasticjob_kube.errors import Conflict, KubeError, NotFound, TryLater
 from elasticjob_kube.resources import LEASES
 from elasticjob_kube.session import Kube
@@ -223,6 +225,8 @@ class LeaderElector:
         return str(answer["metadata"]["resourceVersion"])
 
     async def _replace(self, body: dict[str, Any]) -> dict[str, Any]:
+        if problem := open_files.problem():
+            raise TryLater(0, "NoFile", problem)
         return await self.kube.replace(LEASES, self.namespace, self.name, body)
 
     async def _find(self) -> dict[str, Any]:
@@ -289,7 +293,7 @@ class LeaderElector:
             log.info("lease %s/%s was not released: %s", self.namespace, self.name, error)
 
     def _body(self, metadata: dict[str, Any], *, transitions: int) -> dict[str, Any]:
-        now = format_micro_time(time.time())
+        now = format_micro_time(self.kube.clock.now())
         kept = {
             key: metadata[key]
             for key in ("resourceVersion", "labels", "annotations")

@@ -17,6 +17,8 @@ import uvloop
 from elasticjob_api import names
 from elasticjob_api.json_log import json_log_handler
 from elasticjob_api.plain_text import log_handler
+from elasticjob_kube import open_files
+from elasticjob_kube.clock import Clock
 from elasticjob_kube.connection import log_broken_connections_briefly
 from elasticjob_kube.errors import NoAccess
 from elasticjob_kube.session import connect
@@ -43,6 +45,7 @@ def main() -> None:
     """Run the operator until SIGTERM or SIGINT; exit with 1 if it cannot run."""
     config = parse()
     _configure_logging(config)
+    open_files.raise_limit()
     gc.freeze()
     gc.set_threshold(OBJECTS_BETWEEN_COLLECTIONS)
     if config.kubeconfig:
@@ -58,22 +61,25 @@ def main() -> None:
 async def _run(config: Config) -> None:
     log_broken_connections_briefly()
     _cancel_on_signals()
+    clock = Clock()
     async with (
         connect(
             user_agent=names.OPERATOR,
             kubeconfig=config.kubeconfig,
             connections=CONNECTIONS,
             watch_seconds=_WATCH_SECONDS,
+            clock=clock,
         ) as kube,
         connect(
             user_agent=names.OPERATOR,
             kubeconfig=config.kubeconfig,
             # No Lease waits for the answer about another one.
             connections=1 if config.partitions == 1 else 1 + config.partitions,
+            clock=clock,
         ) as lease_kube,
         # Questions of the webhook must not wait behind the work, and the work not behind them.
         connect(
-            user_agent=names.OPERATOR, kubeconfig=config.kubeconfig, connections=8
+            user_agent=names.OPERATOR, kubeconfig=config.kubeconfig, connections=8, clock=clock
         ) as admission_kube,
     ):
         state = OperatorState(kube, config.partitions)

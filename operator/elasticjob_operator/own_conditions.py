@@ -8,7 +8,6 @@ process of the operator can do as well.
 from __future__ import annotations
 
 import logging
-import time
 from collections.abc import Iterable
 from typing import Any, Literal
 
@@ -88,7 +87,7 @@ class OwnConditions:
         }
         if (found := self._present.get(key)) is not None:
             reason, message = found
-            now = format_time(time.time())
+            now = format_time(self._kube.clock.now())
             condition = {
                 "type": kind,
                 "status": "True",

@@ -308,7 +308,8 @@ async def _ensure_claims(kube: Kube, job: ElasticJob, claims: Iterable[Mapping[s
             except AlreadyExists:
                 found = await kube.get(VOLUME_CLAIMS, namespace, name)
         if is_of_another_job(found, job):
-            raise name_taken(job, VOLUME_CLAIMS, found, "the member waits until it is deleted")
+            now = kube.clock.now()
+            raise name_taken(job, VOLUME_CLAIMS, found, "the member waits until it is deleted", now)
         if found["metadata"].get("deletionTimestamp"):
             message = (
                 f"{VOLUME_CLAIMS.kind} {name} is being deleted; the member gets a new one then"

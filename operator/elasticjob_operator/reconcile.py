@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import time
 from dataclasses import dataclass
 
 from elasticjob_kube.errors import KubeError, NotFound
@@ -51,7 +50,7 @@ class Reconciler:
                 self.costs.forget(key)
                 return await self._end_requests_without_job(key)
             with self.costs.measured(key):
-                decision = decide(self.store.observed(job), time.time(), self.defaults)
+                decision = decide(self.store.observed(job), self.kube.clock.now(), self.defaults)
             if not decision.actions:
                 return decision.requeue_after
             try:
@@ -73,7 +72,8 @@ class Reconciler:
         Before that, the API server must confirm that the job does not exist.
         """
         requests = list(self.store.requests(key))
-        actions, due = end_without_job(key.name, key.namespace, requests, time.time())
+        now = self.kube.clock.now()
+        actions, due = end_without_job(key.name, key.namespace, requests, now)
         if not actions:
             return due
         try:

@@ -62,7 +62,8 @@ class WorkloadExecutor:
             answer = await self.kube.get(KUEUE_WORKLOADS, job.metadata.namespace, name)
         found = _readable(answer)
         if found is None or not is_workload_of(found, job):
-            raise name_taken(job, KUEUE_WORKLOADS, answer, "delete it")
+            now = self.kube.clock.now()
+            raise name_taken(job, KUEUE_WORKLOADS, answer, "delete it", now)
         self.workloads.observe(found)
 
     async def _with_priority(self, job: ElasticJob, body: Mapping[str, Any]) -> Mapping[str, Any]:

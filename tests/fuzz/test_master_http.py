@@ -63,6 +63,8 @@ BODIES = (
 )
 _STATUS = re.compile(rb"HTTP/1\.[01] (\d{3})[^\r\n]*\r\n")
 TOGETHER = 16
+HELD = 280
+"""More connections than the port keeps."""
 ANSWER_SECONDS = 0.05
 """The wait for an answer. Most inputs are incomplete requests and get none."""
 
@@ -166,6 +168,25 @@ async def test_no_bytes_on_the_http_port_harm_the_master_or_show_the_hosts(
     assert not [code for code in answers if code.startswith("5") and code not in ("501", "505")], (
         answers
     )
+
+
+@pytest.mark.guarantee("ports-are-guarded")
+async def test_no_half_requests_and_idle_clients_keep_others_from_the_hosts(
+    tmp_path: Path, seed: int
+) -> None:
+    generator = RandomMessages(f"half {seed}", {})
+    rng = generator.rng
+    async with master_with_bystanders(tmp_path, "--insecure") as master:
+        for _ in range(4):
+            held = [
+                await asyncio.open_connection("127.0.0.1", master.http_port) for _ in range(HELD)
+            ]
+            for _, writer in held:
+                sent = request(generator)
+                writer.write(sent[: rng.randrange(len(sent) + 1)] if rng.random() < 0.7 else b"")
+            await check_hosts_are_served(master)
+            for _, writer in held:
+                writer.transport.abort()
 
 
 @pytest.mark.guarantee("bad-input-is-refused")

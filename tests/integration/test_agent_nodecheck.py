@@ -80,6 +80,16 @@ async def test_unreachable_peers_are_named(fake_master: FakeMaster, run: Run, ne
     assert (list(result.unreached), result.problem) == ([unreachable], "")
 
 
+@pytest.mark.guarantee("diagnosis-ends-no-agent")
+async def test_a_check_that_cannot_be_made_does_not_end_the_agent(
+    fake_master: FakeMaster, run: Run
+) -> None:
+    await run("true", **{names.ENV_POD_IP: fake_master.host})
+    await fake_master.order(**check(1, peers=("no-name" * 10,)))
+    await fake_master.order(**check(2))
+    assert (await found(fake_master, 2)).problem == ""
+
+
 @pytest.mark.thorough
 async def test_a_hanging_check_is_ended_with_its_processes_at_its_time_limit(
     fake_master: FakeMaster,

@@ -11,7 +11,7 @@ from collections.abc import AsyncIterator
 
 import grpc.aio
 import pytest
-from elasticjob_agent import stacks
+from elasticjob_agent import stacks, torchrun_ranks
 from elasticjob_agent.stacks import Stacks
 from elasticjob_agent.training_socket import TrainingSocket
 from elasticjob_api import names
@@ -89,3 +89,17 @@ async def test_a_stopped_process_stays_stopped_and_is_reported(setting: Setting)
     assert "stopped by a signal" in found.problem
     assert found.frames[0].startswith("sleeps (")
     assert stacks._is_stopped(pid)
+
+
+@pytest.mark.guarantee("diagnosis-ends-no-agent")
+async def test_the_stacks_are_read_whatever_local_rank_a_program_below_a_launcher_sets() -> None:
+    rank = "LOCAL_RANK=1 OF_LAUNCHER=yes sleep 1000"
+    odd = f"LOCAL_RANK={'9' * 5000} OF_LAUNCHER=yes sleep 1000"
+    launcher = subprocess.Popen(["sh", "-c", f"{odd} & {rank} & wait"], start_new_session=True)
+    try:
+        await until("both processes", lambda: len(torchrun_ranks.processes("OF_LAUNCHER", ())) == 2)
+        none, pid = stacks._processes_of_ranks([launcher.pid], (), "OF_LAUNCHER")
+        assert (none, pid > 0) == (0, True)
+    finally:
+        os.killpg(launcher.pid, signal.SIGKILL)
+        launcher.wait()

@@ -75,10 +75,10 @@ def test_killed_workers_and_masters_are_replaced_and_the_training_succeeds(
     process = run.start("-n", "2", "--framework", "pytorch", run.program(TRAINING))
     run.wait_for_line(r"round \d+ size 2 ")
     run.part(process, MASTER)[0].kill()
-    run.wait_for_line(r"the master has failed \(ended by signal 9\) and is restarted")
+    run.wait_for_line(r"the master has failed \(ended by SIGKILL\) and is restarted")
     begun = len(run.numbers(r"round \d+ size (2) "))
     run.part(process, AGENT)[0].kill()
-    run.wait_for_line(r"worker \d has failed \(ended by signal 9\) and is restarted")
+    run.wait_for_line(r"worker \d has failed \(ended by SIGKILL\) and is restarted")
     wait_until(
         "a world of 2 again",
         lambda: len(run.numbers(r"round \d+ size (2) ")) >= begun + 2,
@@ -150,6 +150,21 @@ def test_a_run_ends_with_the_last_output_of_a_repeatedly_crashing_process(
     )
     assert run.log().count("and is restarted") == 1
     assert run.left() == []
+
+
+@pytest.mark.guarantee("failure-ends-the-job")
+def test_a_crash_that_ends_the_run_does_not_start_the_others_again(run: LocalRun) -> None:
+    program = """
+import os, time
+print(f"began {os.environ['ELASTICJOB_ROUND']}")
+time.sleep(1)
+if os.environ["ELASTICJOB_RANK"] == "1":
+    raise SystemExit("no such data set")
+time.sleep(3600)
+"""
+    process = run.start("-n", "3", run.program(program, "crash.py"))
+    assert run.wait_for_end(process) == 1, run.log()
+    assert run.numbers(r"began (\d+)") == [1, 1, 1], run.log()
 
 
 def test_a_command_that_cannot_run_is_an_error_at_once(run: LocalRun) -> None:

@@ -7,12 +7,14 @@ import asyncio
 import pytest
 from elasticjob_api import names
 from elasticjob_api.meta import Json
+from elasticjob_kube.clock import Clock
 from elasticjob_kube.errors import TryLater
 from elasticjob_kube.resources import CONFIG_MAPS, LEASES
 from elasticjob_kube.session import Kube
 from elasticjob_operator.core.partitioning import Shares
 from elasticjob_operator.lease import LeaderElector, LeaseLost
 
+from tests.support.no_file import no_file
 from tests.support.wait import until
 
 SECONDS = 2
@@ -105,6 +107,8 @@ async def test_a_leader_that_cannot_reach_the_api_server_stops_leading(
     class Breakable(Kube):
         """A connection that hangs while it is cut."""
 
+        clock = Clock()
+
         async def request(self, *args: object, **options: object) -> bytes:
             if cut.is_set():
                 await asyncio.sleep(600)
@@ -119,6 +123,18 @@ async def test_a_leader_that_cannot_reach_the_api_server_stops_leading(
     assert await holder(kube, namespace) == "first"
 
 
+@pytest.mark.guarantee("ports-are-guarded")
+async def test_a_leader_that_can_open_no_file_stops_leading_until_it_can(
+    kube: Kube, namespace: str
+) -> None:
+    task = await begun(kube, namespace, "first")
+    with no_file(), pytest.raises(LeaseLost, match="could not be renewed"):
+        await ended(task)
+    again = await begun(kube, namespace, "first")
+    again.cancel()
+    await asyncio.wait([again])
+
+
 @pytest.mark.guarantee("two-leaders")
 async def test_an_api_server_frozen_for_half_of_the_lease_costs_no_leadership(
     kube: Kube, namespace: str
@@ -129,6 +145,8 @@ async def test_an_api_server_frozen_for_half_of_the_lease_costs_no_leadership(
 
     class Freezable(Kube):
         """A session whose requests hang for ever if sent while the API server is frozen."""
+
+        clock = Clock()
 
         async def request(self, *args: object, **options: object) -> bytes:
             if not thawed.is_set():

@@ -14,6 +14,7 @@ LONGEST_HEAD = 16 * 1024
 LONGEST_BODY = 512 * 1024
 MAX_CONNECTIONS = 1024
 _READ_SECONDS = 30.0
+_LONGEST_NUMBER = 10
 _REASONS = {
     200: "OK",
     400: "Bad Request",
@@ -112,7 +113,7 @@ async def _read(reader: asyncio.StreamReader) -> Request | Answer:
     length = lengths[0] if lengths else "0"
     if not (length.isascii() and length.isdigit()):
         return Answer(400)
-    if int(length) > LONGEST_BODY:
+    if len(length) > _LONGEST_NUMBER or int(length) > LONGEST_BODY:
         return Answer(413)
     return Request(words[0], path[1], path[2], await reader.readexactly(int(length)))
 

@@ -15,7 +15,8 @@ PORT = 8476
 
 def environment(world: Sequence[Peer]) -> Environment:
     """Return the coordinator's address, the number of processes, and the process id."""
-    coordinator = host_port(world[0].address, meeting_port(world[0].address, PORT))
+    port = meeting_port(world[0].address, PORT, world[0].port)
+    coordinator = host_port(world[0].address, port)
     return lambda rank: {
         "JAX_COORDINATOR_ADDRESS": coordinator,
         "JAX_NUM_PROCESSES": str(len(world)),

@@ -111,7 +111,7 @@ FIELDS: Mapping[str, str] = MappingProxyType(
 )
 """Fields of a role by the options that they replace."""
 
-SUBSTITUTION = re.compile(r"\$\((?:[^()]++|\([^()]*+\))*+\)|`[^`]*`")
+SUBSTITUTION = re.compile(r"\$\((?>(?:[^()]++|\([^()]*+\))*)\)|`[^`]*`")
 """The output of a command as a value in the text of a shell."""
 _QUOTED = re.compile(r"\"[^\"]*\"|'[^']*'")
 _SHELL_TEXT = re.compile(torchrun.SHELL_OPTION)

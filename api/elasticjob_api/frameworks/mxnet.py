@@ -22,7 +22,7 @@ def environment(world: Sequence[Peer]) -> Environment:
     scheduler = next(iter(members["scheduler"]), world[0])
     shared = {
         "DMLC_PS_ROOT_URI": scheduler.address,
-        "DMLC_PS_ROOT_PORT": str(meeting_port(scheduler.address, PORT)),
+        "DMLC_PS_ROOT_PORT": str(meeting_port(scheduler.address, PORT, scheduler.port)),
         "DMLC_NUM_SERVER": str(len(members["server"])),
         "DMLC_NUM_WORKER": str(len(members["worker"])),
     }

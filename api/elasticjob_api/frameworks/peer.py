@@ -11,6 +11,8 @@ from zlib import crc32
 
 _EMBEDDED_PORTS = 3000
 """The number of ports per use: all are below 32768, the first of the kernel's ports for clients."""
+_FIRST_NODE_PORT = 11_000
+_NODE_PORTS = 8000
 
 
 class Peer(NamedTuple):
@@ -26,6 +28,7 @@ class Peer(NamedTuple):
         slots: the slots of its pod.
         local_rank: its position among the processes of its pod.
         local_size: the number of processes of its pod in this world.
+        port: the job's own port, if its pods use the networks of their nodes; see `node_port`.
     """
 
     name: str
@@ -35,6 +38,7 @@ class Peer(NamedTuple):
     slots: int = 1
     local_rank: int = 0
     local_size: int = 1
+    port: int = 0
 
 
 class Processes(Sequence[Peer]):
@@ -86,6 +90,7 @@ def _process(member: Peer, local_rank: int, local_size: int) -> Peer:
         member.slots,
         local_rank,
         local_size,
+        member.port,
     )
 
 
@@ -117,6 +122,7 @@ class Framework:
             the agents start one process per member, such as a remote shell.
         elastic_driver: the master acts as Horovod's elastic driver: processes request their place
             in each world from it.
+        own_port: the job's own port, if its pods use the networks of their nodes; see `node_port`.
     """
 
     roles: tuple[str, ...]
@@ -131,22 +137,39 @@ class Framework:
     process_per_gpu: bool = False
     launcher_role: str | None = None
     elastic_driver: bool = False
+    own_port: int = 0
 
     def processes(self, members: Sequence[Peer]) -> Processes:
         """Return, by rank, the processes that the agents of a world's members start."""
         has_launcher = self.launcher_role in {member.role for member in members}
+        if self.own_port:
+            members = [member._replace(port=self.own_port) for member in members]
         return Processes(members, [1 if has_launcher else member.slots for member in members])
 
 
-def meeting_port(address: str, usual: int) -> int:
+def meeting_port(address: str, usual: int, own: int = 0) -> int:
     """Return the port at which the pod with this address listens for the others of its world.
 
     Pods with loopback addresses are in the embedded cluster and share one network stack. The
     frameworks listen on all addresses, so two jobs need different ports there.
+
+    Args:
+        address: the address of the pod.
+        usual: the framework's usual port.
+        own: the job's own port, which it uses instead; 0 if it has none.
     """
-    if not address.startswith("127."):
-        return usual
-    return usual + crc32(address.encode()) % _EMBEDDED_PORTS
+    if address.startswith("127."):
+        return usual + crc32(address.encode()) % _EMBEDDED_PORTS
+    return own or usual
+
+
+def node_port(job_uid: str) -> int:
+    """Return the port of a job whose pods use the networks of their nodes, as other jobs do.
+
+    It is above the ports of Kubernetes' own programs and below those of NodePort Services, also
+    with the distance of TensorFlow's ports from each other.
+    """
+    return _FIRST_NODE_PORT + crc32(job_uid.encode()) % _NODE_PORTS
 
 
 def stop_stage(role: str, order: Sequence[str], kept_roles: Collection[str]) -> int:

@@ -19,7 +19,7 @@ PORT = 29500
 def environment(world: Sequence[Peer]) -> Environment:
     """Return the variables of `torch.distributed.init_process_group()` and of torchrun."""
     address = world[0].address
-    port = meeting_port(world[0].address, PORT)
+    port = meeting_port(world[0].address, PORT, world[0].port)
     return lambda rank: {
         "MASTER_ADDR": address,
         "MASTER_PORT": str(port),

@@ -27,10 +27,12 @@ def environment(world: Sequence[Peer]) -> Environment:
     members = {role: of_role(world, role) for role in ROLES}
     # Parameter servers outlive worlds, so their ports depend on the chief's address, which does not
     # change.
-    anchor = next(iter([*members["chief"], *members["ps"], *world])).address
+    anchor = next(iter([*members["chief"], *members["ps"], *world]))
 
     def address(peer: Peer) -> str:
-        port = meeting_port(anchor, FIRST_PORTS[peer.role])
+        usual = FIRST_PORTS[peer.role]
+        own = peer.port and peer.port + usual - FIRST_PORTS["chief"]
+        port = meeting_port(anchor.address, usual, own)
         return host_port(peer.address, port + peer.index * peer.slots + peer.local_rank)
 
     listening = [role for role in FIRST_PORTS if members[role]]

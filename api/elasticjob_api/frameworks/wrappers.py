@@ -18,7 +18,8 @@ _VALUE_OPTIONS: Mapping[str, str] = MappingProxyType(
         "ionice": "-[cn]|--class|--classdata",
         "numactl": "-[ipPmNCw]|--(?:interleave|preferred|membind|cpunodebind|physcpubind)",
         "stdbuf": "-[ioe]|--(?:input|output|error)",
-        "nohup|setsid|catchsegv": "",
+        "nohup|setsid|taskset|chrt": "",
+        "timeout": "-[ks]|--kill-after|--signal",
         "tini|dumb-init": "-[per]|--rewrite",
         "(?:poetry|pipenv|pdm|rye|hatch) +run": "",
         "(?:conda|mamba|micromamba|pixi) +run": "-[npe]|--(?:name|prefix|cwd|environment)",
@@ -33,12 +34,15 @@ _VALUE_OPTIONS: Mapping[str, str] = MappingProxyType(
 
 def _pattern(name: str, value_options: str) -> str:
     with_value = rf"(?:{value_options}){SPACE}{WORD}+|" if value_options else ""
-    return rf"(?:{name})(?:{SPACE}(?:{with_value}-{WORD}*|\w+={WORD}*))*+"
+    return rf"(?:{name})(?>(?:{SPACE}(?:{with_value}-{WORD}*|\w+={WORD}*|\d{WORD}*))*)"
 
 
 CALL = rf"(?:{WORD}*/)?(?:{'|'.join(_pattern(*each) for each in _VALUE_OPTIONS.items())})"
-"""The pattern of a wrapper with its options, and of the assignments after it."""
-_CALLS = re.compile(rf"(?:{CALL}{SPACE})*+")
+"""The pattern of a wrapper with its options, and of assignments and numbers after it.
+
+Its groups are atomic; `*+` fails where a repeated group backtracks, before Python 3.11.5.
+"""
+_CALLS = re.compile(rf"(?>(?:{CALL}{SPACE})*)")
 
 
 def split(command: Sequence[str]) -> tuple[list[str], list[str]]:

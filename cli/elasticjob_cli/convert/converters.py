@@ -21,7 +21,7 @@ from elasticjob_cli.convert.comments import Comments, placed
 from elasticjob_cli.convert.dlrover_plan import scale_plan
 from elasticjob_cli.convert.fields import Fields
 from elasticjob_cli.convert.peers import Jobs, jobs_of, peer_job
-from elasticjob_cli.convert.report import Converted, Kind, Report, name_of, shown
+from elasticjob_cli.convert.report import Converted, Kind, Report, field_of_a_chart, name_of, shown
 from elasticjob_cli.convert.tables.rows import TABLES
 from elasticjob_cli.convert.train_job import train_job
 
@@ -70,6 +70,8 @@ def convert(document: Any, number: int, jobs: Jobs | None = None) -> Converted:
     source = f"{source}, {kind} {_name(document)}".rstrip()
     if report.failed:
         return Converted(source, None, report.notes)
+    if field := field_of_a_chart(document):
+        report.lost(field, "is a template of Helm: render it first, such as with helm template")
     converter = CONVERTERS.get((version, kind))
     if converter is None:
         if version == kubeflow.TRAINER_API_VERSION and kind in _RUNTIMES:

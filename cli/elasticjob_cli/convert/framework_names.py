@@ -30,7 +30,8 @@ _WITH_REFERENCES = ("command", "args", "env")
 """Fields in which Kubernetes replaces references to variables."""
 _BARRIER_IMAGE = re.compile(r"(?:^|/)frameworkbarrier(?:[:@]|$)")
 _BARRIER_CALL = re.compile(
-    r"(?P<ports>(?:(?<![A-Za-z0-9_])[A-Za-z0-9_]{1,64}=[0-9]{1,5}\s+){0,16}+)(?:\.|source)\s+\S*/injector\.sh"
+    r"(?P<ports>(?>(?:(?<![A-Za-z0-9_])[A-Za-z0-9_]{1,64}=[0-9]{1,5}\s+){0,16}))"
+    r"(?:\.|source)\s+\S*/injector\.sh"
 )
 _PORT = re.compile(r"(?:(?P<new>FB_[A-Z0-9]+)_PORT|(?P<old>[a-z0-9]+)_port)=(?P<port>[0-9]+)")
 _BARRIER_ACCOUNT = "frameworkbarrier"

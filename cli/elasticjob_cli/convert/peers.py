@@ -10,7 +10,7 @@ from typing import Any
 
 from elasticjob_api.limits import MAX_ROLES
 
-from elasticjob_cli.convert import dl_operator, dlrover, et_operator, kubeflow
+from elasticjob_cli.convert import dl_operator, dlrover, et_operator, framework_controller, kubeflow
 from elasticjob_cli.convert.common_fields import job_name, role_name
 
 _INDEX = r"(?P<index>[0-9]{1,5})"
@@ -18,6 +18,8 @@ _PODS = rf"{{job}}-(?:launcher|(?P<type>{{types}})-{_INDEX})"
 _PODS_OF_DLROVER = rf"{{job}}-(?:edljob-)?(?P<type>{{types}})-{_INDEX}"
 _PODS_OF_DL_OPERATOR = rf"(?P<type>{{types}})-{{job}}-{_INDEX}(?:-service)?"
 _PODS_OF_A_JOB_SET = rf"{{job}}-(?P<type>{{types}})-0-{_INDEX}"
+_NO_MEMBERS = ("dlrover-master",)
+"""Groups that do not become roles."""
 _LONGEST_NAME = 253
 
 
@@ -96,11 +98,12 @@ _FORMS: Mapping[tuple[str, str], _Form] = MappingProxyType(
         (kubeflow.TRAINER_API_VERSION, "TrainJob"): _Form("trainer", _PODS_OF_A_JOB_SET, True),
         (et_operator.API_VERSION, "TrainingJob"): _Form("etReplicaSpecs"),
         (dlrover.API_VERSION, "ElasticJob"): _Form("replicaSpecs", _PODS_OF_DLROVER),
+        (framework_controller.API_VERSION, "Framework"): _Form("taskRoles", pods=""),
         (dl_operator.API_VERSION, "MXJob"): _Form("", _PODS_OF_DL_OPERATOR),
         (dl_operator.API_VERSION, "TFJob"): _Form("", _PODS_OF_DL_OPERATOR),
     }
 )
-"""FrameworkController's labels are kept (framework_names.py), and its pods have no host names."""
+"""FrameworkController's labels are kept, by framework_names.py, and its pods have no host names."""
 
 
 def jobs_of(documents: Iterable[Any]) -> Jobs:
@@ -114,14 +117,14 @@ def peer_job(document: Any) -> PeerJob | None:
     form = _FORMS.get((str(_inner(document, "apiVersion")), str(_inner(document, "kind"))))
     if form is None:
         return None
-    named = {kind.lower(): (path, group) for kind, path, group in _named(document, form)}
+    named = list(_named(document, form))
     if not 1 <= len(named) <= MAX_ROLES:
         return None
-    groups = {kind: Group(_role(kind, form), path) for kind, (path, _) in named.items()}
+    groups = {kind.lower(): Group(_role(kind, form), path) for kind, path, _ in named}
     leader = groups.get("chief") or groups.get("launcher")
     if form.field == "pytorchReplicaSpecs":
         leader = None
-        if len(groups) > 1:
+        if {"master", "worker"} <= groups.keys():
             groups["master"] = Group("worker", groups["master"].path, single=True)
             groups["worker"] = Group("worker", groups["worker"].path, first=1)
     elif leader is None and "worker" in groups:
@@ -130,8 +133,7 @@ def peer_job(document: Any) -> PeerJob | None:
     if not isinstance(name, str) or len(name) > _LONGEST_NAME:
         name = ""
     labels = (
-        _inner(_inner(_inner(group, "template"), "metadata"), "labels")
-        for _, group in named.values()
+        _inner(_inner(_inner(group, "template"), "metadata"), "labels") for _, _, group in named
     )
     own = frozenset(key for each in labels if isinstance(each, dict) for key in each)
     types = "|".join(map(re.escape, groups))
@@ -140,27 +142,31 @@ def peer_job(document: Any) -> PeerJob | None:
 
 
 def _role(kind: str, form: _Form) -> str:
-    if form.field == "pytorchReplicaSpecs":
+    if form.field in ("pytorchReplicaSpecs", "trainer"):
         return "worker"
-    if form.field in ("tfReplicaSpecs", "jaxReplicaSpecs") and kind == "master":
+    if form.field in ("tfReplicaSpecs", "jaxReplicaSpecs") and kind == "Master":
         return "chief"
-    return "worker" if form.field == "trainer" else role_name(kind)
+    return role_name(kind if form.field == "taskRoles" else kind.lower())
 
 
 def _named(document: Any, form: _Form) -> Iterator[tuple[str, str, Any]]:
     """Yield the type of each group of pods, its path, and its content."""
     spec = _inner(document, "spec")
+    groups = _inner(spec, form.field or "replicaSpecs")
+    if not form.field and groups is None:
+        groups = spec
+    path = f"spec.{form.field}" if form.field else "spec"
     if form.field == "trainer":
-        yield "node", "spec.trainer", {"template": {"metadata": spec}}
-    elif form.field:
-        groups = _inner(spec, form.field)
-        for kind, group in groups.items() if isinstance(groups, dict) else ():
-            if form.field != "pytorchReplicaSpecs" or kind in ("Master", "Worker"):
-                yield kind, f"spec.{form.field}.{kind}", group
-    else:
-        groups = _inner(spec, "replicaSpecs") or spec
-        for position, group in enumerate(groups if isinstance(groups, list) else ()):
-            yield str(_inner(group, "replicaType")), f"spec[{position}]", group
+        yield "node", path, {"template": {"metadata": spec}}
+    elif isinstance(groups, list):
+        for position, group in enumerate(groups):
+            kind = _inner(group, "name" if form.field else "replicaType")
+            task = _inner(_inner(group, "task"), "pod")
+            yield str(kind), f"{path}[{position}]", {"template": task} if form.field else group
+    elif isinstance(groups, dict):
+        for kind, group in groups.items():
+            if kind.lower() not in _NO_MEMBERS:
+                yield kind, f"{path}.{kind}", group
 
 
 def _inner(value: Any, key: str) -> Any:

@@ -15,6 +15,8 @@ from elasticjob_cli.convert.report import Kind, shown
 
 _PYTHON = re.compile(r"python[\d.]*")
 _CALLS_PYTHON = re.compile(r"(?<![\w.-])python[\d.]*\s")
+_SOURCED = re.compile(r"(?<![^\s;&|])(?:\.|source)\s+\S+")
+"""A script with variables, which starts nothing."""
 _SCRIPT_OF_A_SHELL = re.compile(r"\.(?:ba)?sh\b")
 
 
@@ -62,6 +64,6 @@ def _may_hide_a_launcher(command: Sequence[str]) -> bool:
     _, own = wrappers.split(command)
     program = PurePath(own[0]).name
     if program in torchrun.SHELLS:
-        text = " ".join(own[1:])
+        text = _SOURCED.sub("", " ".join(own[1:]))
         return not _CALLS_PYTHON.search(text) or bool(_SCRIPT_OF_A_SHELL.search(text))
     return not _PYTHON.fullmatch(program)

@@ -5,14 +5,15 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+from elasticjob_api import names
 from elasticjob_api.meta import Json
+from elasticjob_api.yaml_documents import Place
 
 from elasticjob_cli.convert import host_names, labels, selectors
 from elasticjob_cli.convert.labels import Lost
 from elasticjob_cli.convert.peers import Jobs, PeerJob
-from elasticjob_cli.convert.report import Place, Report
+from elasticjob_cli.convert.report import Report, name_of
 
-_SELECTORS = ("labelSelector", "podSelector")
 _KEYS = ("matchLabelKeys", "mismatchLabelKeys")
 _SELECT_PODS = ("PodDisruptionBudget", "PodMonitor")
 """Kinds with a `selector` of pods; that of a Service only compares values."""
@@ -39,6 +40,9 @@ def replaced(document: Json, own: PeerJob | None, jobs: Jobs, report: Report) ->
         return changed
     at = ("spec", "selector")
     if kind == "Service":
+        if (name := name_of(changed)) in [job.ours for job in jobs.values()]:
+            message = f"the operator makes the Service {name} for host names: rename or remove this"
+            report.lost("metadata.name", message, ("metadata", "name"))
         labelled = references.selector({"matchLabels": selector}, at, equal=True)
         return {**changed, "spec": {**spec, "selector": labelled["matchLabels"]}}
     if kind in _SELECT_PODS:
@@ -60,9 +64,12 @@ class _References:
             return value
         changed = {key: self._field(key, inner, (*place, key)) for key, inner in value.items()}
         keys = [key for name in _KEYS for key in _texts(changed.get(name))]
-        for name in _SELECTORS:
-            if isinstance(inner := changed.get(name), dict):
-                changed[name] = self.selector(inner, (*place, name), keys=keys)
+        if isinstance(inner := changed.get("labelSelector"), dict):
+            changed["labelSelector"] = self.selector(inner, (*place, "labelSelector"), keys=keys)
+        if isinstance(inner := changed.get("podSelector"), dict):
+            # A NetworkPolicy of a job's pods is also one of its own master, which they reach.
+            role = [names.LABEL_ROLE]
+            changed["podSelector"] = self.selector(inner, (*place, "podSelector"), keys=role)
         return changed
 
     def selector(

@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import re
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 
 from elasticjob_api.meta import Json
+from elasticjob_api.yaml_documents import Place
 
 from elasticjob_cli.convert.tables.rows import Table, reason
 
-Place = tuple[str | int, ...]
-"""The place of a field in the written object: names of fields, and positions in lists."""
 _UNKNOWN = "is unknown; it is left out"
+_BRACES = re.compile(r"\{\{(?!FC_)")
+_ACTION = re.compile(
+    r"\{\{-?\s*(?:\.(?:Values|Release|Chart|Capabilities|Files)\b|(?:include|tpl)\s)"
+)
 _SHOWN_CHARACTERS = 80
 _MOST_CHARACTERS = 600
 """Bound of a field's path, and of a message."""
@@ -116,9 +120,21 @@ class Converted:
 
 
 def hint(value: object) -> str:
-    """Return what to do about a value that is part of a Helm chart; empty if it is none."""
-    is_template = isinstance(value, str) and "{{" in value
+    """Return what to do about the text of a chart of Helm; empty if it is no such text."""
+    is_template = isinstance(value, str) and _BRACES.search(value)
     return "; render the template first, such as with helm template" if is_template else ""
+
+
+def field_of_a_chart(value: object, path: str = "") -> str:
+    """Return the path of the first text with an action of Helm; empty if there is none."""
+    if isinstance(value, str):
+        return path if _ACTION.search(value) else ""
+    inner: Iterable[tuple[str, object]] = ()
+    if isinstance(value, dict):
+        inner = ((f"{path}.{key}".removeprefix("."), each) for key, each in value.items())
+    elif isinstance(value, list):
+        inner = ((f"{path}[{number}]", each) for number, each in enumerate(value))
+    return next(filter(None, (field_of_a_chart(each, where) for where, each in inner)), "")
 
 
 def name_of(document: Json) -> object:

@@ -37,6 +37,7 @@ class MasterProcess:
         options = (
             "--standalone",
             "--sizes-from-stdin",
+            "--failure-ends",
             f"--framework={run.framework}",
             f"--min={run.least}",
             f"--workers={size}",

@@ -8,7 +8,6 @@ import contextlib
 import hashlib
 import logging
 import os
-import resource
 import signal
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -17,6 +16,7 @@ from pathlib import Path
 import aiohttp
 import yaml
 from elasticjob_api.meta import Json
+from elasticjob_kube import open_files
 from elasticjob_kube.errors import KubeError
 from elasticjob_kube.informer import Informer
 from elasticjob_kube.resources import PODS
@@ -76,7 +76,7 @@ async def run(settings: Settings) -> None:
     stop = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, stop.set)
-    _allow_many_files()
+    open_files.raise_limit()  # each running container takes two
     settings.state.mkdir(parents=True, exist_ok=True, mode=0o700)
     kill_marked(settings.node_id)  # of an earlier process of this node
     remove_state_folders(settings.node_id)
@@ -88,7 +88,7 @@ async def run(settings: Settings) -> None:
     ):
         pods = PodWorkers()
         certificates = tls(settings.serving_cert, settings.serving_key, settings.client_ca)
-        runner, port = await serve(pods, Streaming(pods, reaper), certificates)
+        server, port = await serve(pods, Streaming(pods, reaper), certificates)
         context = _context(settings, kube, http, reaper, pods)
         pods.start(context)
         informer = Informer(
@@ -119,13 +119,7 @@ async def run(settings: Settings) -> None:
             await pods.stop()
             with contextlib.suppress(KubeError):
                 await mark_not_ready(kube, settings.name)
-            await runner.cleanup()
-
-
-def _allow_many_files() -> None:
-    """Raise the limit of descriptors: each running container takes two."""
-    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
+            await server.stop()
 
 
 def _on_guard_exit(stop: asyncio.Event) -> None:

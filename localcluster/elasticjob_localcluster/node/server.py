@@ -14,6 +14,7 @@ from pathlib import Path
 import msgspec
 from aiohttp import web
 from elasticjob_api.times import parse_time
+from elasticjob_kube.guarded_server import GuardedServer, healthy
 
 from elasticjob_localcluster.node.addresses import HOST_IP
 from elasticjob_localcluster.node.container_logs import LogOptions, read_lines
@@ -36,12 +37,12 @@ def tls(certificate: Path, key: Path, client_authority: Path) -> ssl.SSLContext:
 
 async def serve(
     pods: PodWorkers, streaming: Streaming, context: ssl.SSLContext
-) -> tuple[web.AppRunner, int]:
-    """Serve on a free port; return the runner, to be cleaned up at the end, and the port."""
+) -> tuple[GuardedServer, int]:
+    """Serve on a free port; return the server, to be stopped at the end, and the port."""
     app = web.Application()
     app.add_routes(
         [
-            web.get("/healthz", _healthz),
+            web.get("/healthz", healthy),
             web.get("/pods", lambda _: _pods(pods)),
             web.get(
                 "/containerLogs/{namespace}/{pod}/{container}", lambda request: _logs(pods, request)
@@ -50,22 +51,10 @@ async def serve(
             web.route("*", "/{what:exec|attach|portForward|run}/{rest:.*}", _refused),
         ]
     )
-    runner = web.AppRunner(
-        app,
-        access_log=None,
-        shutdown_timeout=1,
-        handler_cancellation=True,
-        max_line_size=_REQUEST_LINE_BYTES,
+    server = GuardedServer(
+        app, context=context, handler_cancellation=True, max_line_size=_REQUEST_LINE_BYTES
     )
-    await runner.setup()
-    site = web.TCPSite(runner, HOST_IP, 0, ssl_context=context)
-    await site.start()
-    port: int = runner.addresses[0][1]
-    return runner, port
-
-
-async def _healthz(_: web.Request) -> web.Response:
-    return web.Response(text="ok")
+    return server, await server.start([HOST_IP], 0)
 
 
 async def _refused(request: web.Request) -> web.Response:

@@ -5,21 +5,22 @@ Also which of them leave, and which are successors. Pure.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Container, Iterable, Mapping
 from dataclasses import replace
 from types import MappingProxyType
 
 from elasticjob_api.elasticjob import ElasticJob, ReplicaSpec, ReplicaStatus
+from elasticjob_api.frameworks.peer import node_port
 from elasticjob_api.gpus import VISIBLE_DEVICES
 from elasticjob_api.indices import parse_indices, read_indices
 from elasticjob_api.pod_identity import MemberKey, member_of_name
 from elasticjob_api.quantity import parse_quantity
-from elasticjob_api.roles import kept_roles, notified_roles
+from elasticjob_api.roles import kept_roles, notified_roles, uses_host_network
 from elasticjob_api.scaleplan import ScalePlan
 from elasticjob_api.times import parse_time
 
 from elasticjob_master.core.autoscale.container_resources import pod_requests
-from elasticjob_master.core.rendezvous.rules import RoleSize
+from elasticjob_master.core.rendezvous.rules import ALL_INDICES, RoleSize
 from elasticjob_master.script_order import ScriptOrder
 
 
@@ -39,6 +40,7 @@ def sizes(
             desired(job, role),
             kept=role in kept,
             notified=role in notified,
+            without_restarts=_without_restarts(job, role),
         )
         for role, spec in job.spec.replica_specs.items()
         if spec.managed
@@ -52,6 +54,22 @@ def sizes(
     }
 
 
+def _without_restarts(job: ElasticJob, role: str) -> Container[int]:
+    """Return the indices of members whose next counted failure ends the job."""
+    spec = job.spec.replica_specs[role]
+    status = job.status.replica_statuses.get(role)
+    restarts = {} if status is None else status.restarts_by_index
+    failed = sum(count > spec.restart_limit for count in restarts.values())
+    in_all = sum(role.restarts for role in job.status.replica_statuses.values())
+    if in_all >= job.spec.run_policy.backoff_limit:
+        return ALL_INDICES
+    if failed + 1 < (spec.completion.min_failed or 1):
+        return frozenset()
+    if spec.restart_limit == 0:
+        return ALL_INDICES
+    return frozenset(int(index) for index, count in restarts.items() if count >= spec.restart_limit)
+
+
 def desired(job: ElasticJob, role: str) -> int:
     """Return the desired number of members of a role: the status', or the spec's before that."""
     status = job.status.replica_statuses.get(role)
@@ -60,6 +78,11 @@ def desired(job: ElasticJob, role: str) -> int:
     ):
         return job.spec.replica_specs[role].size
     return 0 if status is None or status.removed else status.desired
+
+
+def own_port(job: ElasticJob) -> int:
+    """Return the port at which the members meet if other jobs may use their addresses; else 0."""
+    return node_port(job.metadata.uid) if uses_host_network(job) else 0
 
 
 def domains(job: ElasticJob) -> dict[MemberKey, str]:

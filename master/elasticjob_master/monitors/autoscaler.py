@@ -89,15 +89,9 @@ class AutoScaler:
         Args:
             requested_size: the size that it requests; None if it does not change the size.
         """
-        search = structs.replace(self.memory.search, plans=self.memory.search.plans + 1)
-        before = search.requested_size
-        if requested_size is not None:
-            search = structs.replace(search, requested_size=requested_size)
-            if before is not None and requested_size != before:
-                direction = 1 if requested_size > before else -1
-                turned = search.turned or search.direction == -direction
-                search = structs.replace(search, direction=direction, turned=turned)
-        self.memory = structs.replace(self.memory, search=search)
+        search = self.memory.search
+        size = search.requested_size if requested_size is None else requested_size
+        self.memory = self.memory.with_search(requested_size=size, plans=search.plans + 1)
 
     def plan_ended(self, plan: EndedPlan, *, wall: float) -> None:
         """Learn from the end of the latest plan, once."""
@@ -256,7 +250,7 @@ class AutoScaler:
         usage = self._role_usage(scaling, available)
         memory = self._with_measurement(scaling, measured, usage, wall)
         inputs = self._inputs(job, scaling, now, wall, memory)
-        decision = decide(memory, replace(inputs, window_is_over=False))
+        decision = decide(memory, replace(inputs, window_is_over=False, roles=usage))
         if decision.size is None:
             return None
         return self._with_reason(decision, wall)

@@ -1,9 +1,8 @@
-"""Closes connections of strangers to the master's ports, after a time and beyond a number.
+"""Closes connections of strangers to the gRPC port, after a time and beyond a number.
 
 gRPC can bound the number of connections, but then it refuses the job's own agents as well, and it
 reports a connection only after a call on it. So this module finds the sockets of this process in
-/proc and shuts them down. For gRPC and the HTTP server this looks as if the other end had closed
-the connection.
+/proc and shuts them down. For gRPC this looks as if the other end had closed the connection.
 """
 
 from __future__ import annotations
@@ -14,7 +13,7 @@ import os
 import resource
 import socket
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 
 from elasticjob_master.core.connection_limits import Connection, Peer, connections_to_close
@@ -31,7 +30,7 @@ _FILES_AT_ONCE = 200
 
 
 class ConnectionGuard:
-    """Watches the connections to some ports.
+    """Watches the connections to a port.
 
     Attributes:
         closed: the number of connections it has closed.
@@ -39,24 +38,27 @@ class ConnectionGuard:
 
     def __init__(
         self,
-        ports: Mapping[int, Callable[[], KindOf]],
+        port: int,
+        kinds: Callable[[], KindOf],
         *,
         members: Callable[[], int],
         on_sweep: Callable[[set[Peer]], None] = lambda _present: None,
     ) -> None:
-        """Prepare to watch these ports.
+        """Prepare to watch a port.
 
         Args:
-            ports: for each port, a factory of the function that classifies its clients.
+            port: its number.
+            kinds: returns a function that classifies its clients, as of now.
             members: returns the number of members that the job has or will have.
             on_sweep: is called with the clients of all open connections.
         """
-        self._ports = ports
+        self._port = port
+        self._kinds = kinds
         self._members = members
-        self._since: dict[int, tuple[int, Peer, float] | None] = {}
-        """By the socket's inode: its port, its client, and when it was found.
+        self._since: dict[int, tuple[Peer, float] | None] = {}
+        """By the socket's inode: its client, and when it was found.
 
-        None marks a socket that is not a connection to one of the ports.
+        None marks a socket that is not a connection to the port.
         """
         self._on_sweep = on_sweep
         self.closed = 0
@@ -88,27 +90,26 @@ class ConnectionGuard:
             if number % _FILES_AT_ONCE == 0:
                 yield
         self._since = {inode: known for inode, known in self._since.items() if inode in files}
-        for port, kinds in self._ports.items():
-            kind_of = kinds()
-            connections = [
-                Connection(inode, known[1], known[2], kind)
-                for inode, known in self._since.items()
-                if known is not None and known[0] == port and (kind := kind_of(known[1])) != "agent"
-            ]
-            closing = connections_to_close(connections, members=self._members(), now=now)
-            for each in closing:
-                _shut_down(files[each.inode], each.peer)
-            self.closed += len(closing)
-        self._on_sweep({known[1] for known in self._since.values() if known is not None})
+        kind_of = self._kinds()
+        connections = [
+            Connection(inode, *known, kind)
+            for inode, known in self._since.items()
+            if known is not None and (kind := kind_of(known[0])) != "agent"
+        ]
+        closing = connections_to_close(connections, members=self._members(), now=now)
+        for each in closing:
+            _shut_down(files[each.inode], each.peer)
+        self.closed += len(closing)
+        self._on_sweep({known[0] for known in self._since.values() if known is not None})
 
-    def _found(self, file: int, now: float) -> tuple[int, Peer, float] | None:
+    def _found(self, file: int, now: float) -> tuple[Peer, float] | None:
         with suppress(OSError), _borrowed(file) as found:
             if (
                 found.family in (socket.AF_INET, socket.AF_INET6)
-                and found.getsockname()[1] in self._ports
+                and found.getsockname()[1] == self._port
             ):
                 address, port = found.getpeername()[:2]
-                return found.getsockname()[1], normalized(address, port), now
+                return normalized(address, port), now
         return None
 
 

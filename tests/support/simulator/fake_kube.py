@@ -14,6 +14,7 @@ import msgspec
 from elasticjob_api import names
 from elasticjob_api.meta import Json
 from elasticjob_api.times import format_time
+from elasticjob_kube.clock import Clock
 from elasticjob_kube.errors import AlreadyExists, Conflict, NotFound, TryLater
 from elasticjob_kube.resources import EVENTS, PODS, Resource
 
@@ -38,6 +39,7 @@ class FakeKube:
         self.objects: dict[tuple[Resource, str], Json] = {}
         self.raw: dict[tuple[Resource, str], bytes] = {}
         self.now = now
+        self.clock = Clock()
         self.on_change: Callable[[str, Resource, str, bytes], None] = lambda *_: None
         self.version = 0
         self.writes = 0

@@ -104,6 +104,7 @@ class FaultySession:
         self._kube = network.kube
         self._rng = network.rng
         self._owner = owner
+        self.clock = network.kube.clock
 
     def low_priority(self) -> FaultySession:
         return self

@@ -96,6 +96,22 @@ def test_ranks_of_a_member_are_adjacent_and_count_all_processes_before_it() -> N
     assert worlds == {("6", "6", "10.0.0.0")}
 
 
+def test_lightning_computes_the_rank_of_each_process_from_the_place_of_its_pod() -> None:
+    """It reads neither RANK nor WORLD_SIZE without a launcher of its own."""
+    places = [
+        [(one["NODE_RANK"], one["LOCAL_RANK"]) for one in rendered("pytorch", at, "python", "t.py")]
+        for at in range(3)
+    ]
+    assert places == [
+        [("0", "0"), ("0", "1"), ("0", "2")],
+        [("1", "0"), ("1", "1")],
+        [("2", "0")],
+    ]
+    (own,) = rendered("pytorch", 2, "python", "t.py", NODE_RANK="7")
+    assert "NODE_RANK" not in own, "the container's"
+    assert "NODE_RANK" not in rendered("jax", 2, "python", "t.py")[0]
+
+
 def test_torchrun_is_one_process_a_member_that_starts_the_members_processes() -> None:
     torchruns = [rendered("pytorch", position, "torchrun", "train.py") for position in range(3)]
     assert [len(one) for one in torchruns] == [1, 1, 1]

@@ -9,6 +9,7 @@ import sys
 import threading
 import time
 from pathlib import Path
+from unittest import mock
 
 import pytest
 from elasticjob_agent import usage
@@ -136,18 +137,32 @@ def test_a_hanging_reading_blocks_no_caller_and_becomes_unknown(
         time.sleep(0.001)
 
 
-def test_a_reading_that_fails_is_ignored_and_the_next_one_counts() -> None:
+@pytest.mark.guarantee("diagnosis-ends-no-agent")
+@pytest.mark.parametrize("error", [OSError("too many open files"), ValueError("9" * 5000)])
+def test_a_reading_that_fails_is_ignored_and_the_next_one_counts(error: Exception) -> None:
     readings = itertools.count(1)
 
     def read() -> int:
         if (number := next(readings)) == 2:
-            raise OSError("too many open files")
+            raise error
         return number
 
     sampler = Sampler(read, name="sampler", unknown=0)
     read_values = set[int]()
     while max(read_values, default=0) < 3:
         read_values.add(sampler.latest())
+        time.sleep(0.001)
+
+
+@pytest.mark.guarantee("diagnosis-ends-no-agent")
+def test_nothing_is_measured_while_no_thread_can_be_started(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    sampler = Sampler(lambda: 1, name="sampler", unknown=0)
+    with monkeypatch.context() as patch:
+        patch.setattr(threading.Thread, "start", mock.Mock(side_effect=RuntimeError))
+        assert sampler.latest() == 0
+    while sampler.latest() < 1:
         time.sleep(0.001)
 
 

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Sequence
+from dataclasses import replace
 
 import pytest
 from elasticjob_api.frameworks import FRAMEWORKS, Peer, framework_of
+from elasticjob_api.frameworks.peer import node_port
 from elasticjob_api.frameworks.tensorflow import FIRST_PORTS
 from elasticjob_localcluster.node.addresses import NetworkIdentity, derive_address
 from hypothesis import given
@@ -129,6 +132,28 @@ def test_tensorflow_jobs_of_one_host_have_different_ports_and_servers_keep_their
     for roles in ([*servers, ("chief", 0), ("worker", 0)], [("worker", 0), ("worker", 1)]):
         other = ports("second", *roles)
         assert not set(all_of_it) & {port for of_role in other.values() for port in of_role}
+
+
+@pytest.mark.parametrize("framework", ["jax", "mxnet", "pytorch", "tensorflow"])
+def test_jobs_on_the_networks_of_their_nodes_use_ports_of_their_own(framework: str) -> None:
+    """Also two members of one job on one node."""
+
+    def ports(uid: str) -> set[int]:
+        of_job = replace(FRAMEWORKS[framework], own_port=node_port(uid))
+        members = [
+            Peer(f"job-{role}-{index}", role, index, "10.0.0.1")
+            for role in of_job.roles
+            for index in range(2 if role in ("ps", "worker") else 1)
+        ]
+        (first, *_) = map(of_job.environment(of_job.processes(members)), range(len(members)))
+        text = str(first).replace(" ", "")
+        return {int(port) for port in re.findall(r"(?:PORT':'|10\.0\.0\.1:)(\d+)", text)}
+
+    one, other = map(ports, ("0b8d2d4c-6a53", "3f6b6b0e-91c7"))
+    assert len(one) == len(other) == (5 if framework == "tensorflow" else 1)
+    assert not one & other
+    assert all(10_260 < port < 30_000 for port in one | other), "a port of the node's programs"
+    assert ports("0b8d2d4c-6a53") == one
 
 
 @given(members_of("pytorch"))

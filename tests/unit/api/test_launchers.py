@@ -22,6 +22,7 @@ LAUNCHERS = (
     "stdbuf -oL time -p torchrun train.py",
     "uv run --with x --no-sync torchrun train.py",
     "poetry run torchrun train.py",
+    "timeout -k 5 24h taskset -c 0-3 torchrun train.py",
     "conda run -n env --no-capture-output python -m torch.distributed.run train.py",
     "/usr/bin/tini -g -- bash -c 'exec nice torchrun train.py'",
 )
@@ -144,6 +145,10 @@ def test_a_refusal_names_all_options_and_what_to_set_in_place_of_them() -> None:
             *(ACCELERATE, "nice -n 10 accelerate launch", "--use_fsdp"),
         ),
         (
+            "sh -c 'nice  -n  10  \\\n accelerate  launch --use_fsdp t.py'",
+            *(ACCELERATE, "sh -c nice  -n  10  \\\n accelerate  launch", "--use_fsdp"),
+        ),
+        (
             "tini -- sh -c 'exec numactl -m 0 deepspeed t.py'",
             *(DEEPSPEED, "tini -- sh -c exec numactl -m 0 deepspeed", "t.py"),
         ),
@@ -191,7 +196,7 @@ def test_options_of_other_launchers_that_the_agent_sets_are_refused(
 
 def test_a_hostile_command_takes_no_time() -> None:
     for part in ("{", ";a=", "nice\n", ";nice -", "/python -", "`", "$(", "nice -n ", "env a=b "):
-        text = part * 30_000
+        text = part * 10_000
         for command in (
             ["sh", "-c", text],
             ["sh", "-c", f"torchrun --a={text}"],

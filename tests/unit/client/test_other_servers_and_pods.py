@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-import ssl
-from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import aiohttp
 import pytest
-from aiohttp import web
 from elasticjob_api import names
 from elasticjob_client import dashboard
-from elasticjob_client.cluster import Cluster
 from elasticjob_client.dashboard import LONGEST_LINE, serve_dashboard
 from elasticjob_client.errors import MasterUnreachable
 from elasticjob_client.jobs import get_job
@@ -21,17 +17,8 @@ from elasticjob_client.master import forward_to_master
 from elasticjob_client.related import pods_of
 from elasticjob_dashboard.page import Page
 
+from tests.support.impostor import OWNER, cluster_with, impostor, pod
 from tests.support.loopback import loopback_network
-from tests.support.played_api import PlayedApi
-from tests.support.self_signed import self_signed
-
-OWNER = {
-    "apiVersion": names.API_VERSION,
-    "kind": "ElasticJob",
-    "name": "a",
-    "uid": "u",
-    "controller": True,
-}
 
 
 @pytest.fixture
@@ -40,81 +27,13 @@ def address() -> Iterator[str]:
         yield f"{network}.1"
 
 
-def pod(name: str, role: str, index: str | None = None, **metadata: Any) -> dict[str, Any]:
-    labels = {names.LABEL_JOB_UID: "u", names.LABEL_ROLE: role}
-    if index is not None:
-        labels[names.LABEL_INDEX] = index
-    own = {"name": name, "namespace": "ns", "labels": labels, "ownerReferences": [OWNER]}
-    return {"metadata": own | metadata, "status": {"phase": "Running"}}
-
-
-@asynccontextmanager
-async def cluster_with(
-    folder: Path,
-    *,
-    address: str = "",
-    authority: str = "",
-    pods: tuple[dict[str, Any], ...] = (),
-    log: str = "",
-) -> AsyncIterator[Cluster]:
-    """Serve a job whose master has started twice, and whose second member was replaced once.
-
-    Every pod has the same log.
-    """
-    status = {
-        "phase": "Running",
-        "masterAddress": f"{address}:{names.GRPC_PORT}",
-        "master": {"incarnations": 2},
-        "replicaStatuses": {"worker": {"desired": 2, "highestIndex": 1, "incarnations": 1}},
-    }
-    job = {
-        "metadata": {"name": "a", "namespace": "ns", "uid": "u"},
-        "spec": {"framework": "custom", "replicaSpecs": {"worker": {"template": {}}}},
-        "status": status,
-    }
-    answers = {
-        "GET elasticjobs/a": job,
-        "GET configmaps/a-query": {"data": {"token": "t", "ca.crt": authority}},
-        "GET pods": {"metadata": {"resourceVersion": "1"}, "items": list(pods)},
-    }
-    logs = {f"GET pods/{each['metadata']['name']}/log": log for each in pods}
-    async with PlayedApi(answers | logs).cluster(folder) as cluster:
-        yield cluster
-
-
-@asynccontextmanager
-async def impostor(address: str, folder: Path) -> AsyncIterator[str]:
-    """Serve HTML at every path, at a master's port; yields the certificate that it needs."""
-    pair = self_signed(names.TLS_SERVER_NAME)
-    file = folder / "impostor.pem"
-    file.write_bytes(pair.certificate_pem + pair.key_pem)
-    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
-    context.load_cert_chain(file)
-
-    async def answer(_: web.Request) -> web.Response:
-        headers = {"Content-Security-Policy": "default-src *", "Set-Cookie": "a=b"}
-        return web.Response(
-            text="<script>alert(1)</script>", content_type="text/html", headers=headers
-        )
-
-    app = web.Application()
-    app.router.add_route("*", "/{path:.*}", answer)
-    runner = web.AppRunner(app, shutdown_timeout=1)
-    await runner.setup()
-    await web.TCPSite(runner, address, names.HTTP_PORT, ssl_context=context).start()
-    try:
-        yield pair.certificate_pem.decode()
-    finally:
-        await runner.cleanup()
-
-
 @pytest.mark.guarantee("local-dashboard")
 async def test_the_dashboard_serves_its_own_page_and_no_html_of_a_server(
     tmp_path: Path, address: str
 ) -> None:
     async with (
-        impostor(address, tmp_path) as authority,
-        cluster_with(tmp_path, address=address, authority=authority) as cluster,
+        impostor(address, tmp_path) as master,
+        cluster_with(tmp_path, address=address, authority=master.authority) as cluster,
         serve_dashboard(cluster, "a") as url,
         aiohttp.ClientSession(url) as http,
     ):
@@ -163,9 +82,9 @@ async def test_the_dashboard_reads_bounded_logs_of_the_jobs_pods_for_its_own_acc
 ) -> None:
     pods = (pod("a-worker-0", "worker", "0"), pod("a-worker-1", "worker", "0"))
     async with (
-        impostor(address, tmp_path) as authority,
+        impostor(address, tmp_path) as master,
         cluster_with(
-            tmp_path, address=address, authority=authority, pods=pods, log="x" * 5000
+            tmp_path, address=address, authority=master.authority, pods=pods, log="x" * 5000
         ) as cluster,
         serve_dashboard(cluster, "a") as url,
         aiohttp.ClientSession(url) as http,

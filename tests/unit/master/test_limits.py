@@ -12,6 +12,7 @@ from elasticjob_agent.remote_shell import worker
 from elasticjob_api import limits
 from elasticjob_api.refusals import NotCurrent
 from elasticjob_api.step_report import StepReport
+from elasticjob_kube import guarded_server
 from elasticjob_master.controller import Controller
 from elasticjob_master.core.history import Event, Sample
 from elasticjob_master.core.progress import StoredProgress
@@ -36,7 +37,7 @@ from elasticjob_master.persistence.config_map import ConfigMapStore
 from elasticjob_master.persistence.state_writer import StateWriter
 from elasticjob_master.persistence.store import NoStore, StoreFailed
 from elasticjob_master.persistence.stored_state import StoredLedger
-from elasticjob_master.server import grpc_server, http_server
+from elasticjob_master.server import grpc_server
 from elasticjob_master.server.services import discovery_service, job_service, remote_shell_service
 from elasticjob_shards import Dataset, dataset, ledgers
 from elasticjob_shards import ledger as core_ledger
@@ -63,7 +64,7 @@ LIMITS: dict[str, tuple[int, ...]] = {
         barrier.MOST_BARRIERS,
         barrier.MOST_WAITING,
     ),
-    "Open HTTP connections": (http_server.MOST_CONNECTIONS,),
+    "Open HTTP connections": (guarded_server.MOST_CONNECTIONS,),
     "Sessions of a worker at a time": (worker.MOST_SESSIONS,),
     "Messages of the remote shell: bytes of one; of all that wait; calls that wait": (
         remote_shell_service.LONGEST_DATA,

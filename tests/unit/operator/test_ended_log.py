@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import time
 from typing import Any
 
 import msgspec
@@ -59,7 +60,7 @@ class Written:
 
     def __init__(self) -> None:
         self.stream = io.StringIO()
-        self.log = EndedLog(self.stream)
+        self.log = EndedLog(self.stream, time.time)
 
     @property
     def lines(self) -> list[Json]:

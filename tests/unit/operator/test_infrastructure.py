@@ -347,9 +347,9 @@ async def test_what_was_deleted_comes_back_and_a_new_secret_is_reported(
     await cluster.start()
     made_keys = list[str]()
 
-    def counted(job_name: str, namespace: str) -> dict[str, bytes]:
+    def counted(job_name: str, namespace: str, now: float) -> dict[str, bytes]:
         made_keys.append(job_name)
-        return new_job_secrets(job_name, namespace)
+        return new_job_secrets(job_name, namespace, now)
 
     monkeypatch.setattr("elasticjob_operator.ensure_infrastructure.new_job_secrets", counted)
     name = names.master_service(JOB)

@@ -10,6 +10,7 @@ import pytest
 from elasticjob_api import names
 from elasticjob_api.elasticjob import ElasticJob
 from elasticjob_api.pod_identity import MemberIdentity
+from elasticjob_kube.clock import Clock
 from elasticjob_kube.resources import ELASTIC_JOBS, MAX_EVENT_NOTE_BYTES, Resource
 from elasticjob_operator.core.model.identity import identity_of, pod_labels
 from elasticjob_operator.core.model.observed import owner_reference
@@ -28,6 +29,7 @@ class Session:
 
     def __init__(self) -> None:
         self.notes: list[str] = []
+        self.clock = Clock()
 
     async def create(self, resource: Resource, namespace: str, body: dict[str, Any]) -> None:
         assert (body["reason"], body["type"]) == ("AnotherOperator", "Warning")

@@ -11,6 +11,7 @@ import msgspec
 import pytest
 from elasticjob_api.elasticjob import ElasticJob
 from elasticjob_api.meta import Condition
+from elasticjob_kube.clock import Clock
 from elasticjob_kube.errors import KubeError, NotFound, TryLater
 from elasticjob_kube.resources import ELASTIC_JOBS, SCALE_PLANS, Resource
 from elasticjob_operator.events import Events, Subject
@@ -29,6 +30,7 @@ class Session:
         self.applied: list[tuple[str, str, list[str]]] = []
         self.events: list[tuple[str, str]] = []
         self.error: KubeError | None = None
+        self.clock = Clock()
 
     async def apply(
         self,

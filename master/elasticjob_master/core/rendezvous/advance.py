@@ -149,7 +149,7 @@ def _can_form_world(state: RendezvousState, now: float) -> bool:
         state.finished_at is not None and state.rules.deciding_role is not None
     ):
         return False
-    if state.awaits_reconnections(now):
+    if state.awaits_reconnections(now) or failure_detection.awaits_end(state, now):
         return False
     census = state.census
     if not census.available or not census.crashed.isdisjoint(census.available):

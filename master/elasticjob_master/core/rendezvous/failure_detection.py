@@ -1,13 +1,16 @@
 """Finds the members that are lost or late, and those at fault when processes fail.
 
 When one process of a world fails, the others soon fail too, because they wait for it. Only the
-first one is at fault, or one whose node is broken. The time of the failure counts and not that of
-its report, because below torchrun all members of a world end at once.
+first one is at fault, or those that others cannot have brought down: SIGKILL has ended the process,
+or the node is broken. The time of the failure counts and not that of its report, because below
+torchrun all members of a world end at once.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+
+from elasticjob_api import names
 
 from elasticjob_master.core.rendezvous import node_check, notified_processes
 from elasticjob_master.core.rendezvous.commands import Command
@@ -58,8 +61,23 @@ def resolve_crashes(state: RendezvousState, now: float) -> None:
         member.crash_excused = member not in at_fault
         if member.exiting and member.node_problem:
             node_check.reject_broken_node(state, member)
+        elif member.exiting and member.ends_job:
+            state.end_expected = member.identity.key, now + state.timing.job_end
         state.note(member.uid)
     state.world_failed = True
+
+
+def ends_job(state: RendezvousState, member: Member, exit_code: int) -> bool:
+    """Return whether the job ends if a failure with this exit code is the member's own."""
+    size = (state.sizes or {}).get(member.identity.role)
+    if exit_code == names.EXIT_DRAINED or size is None:
+        return False
+    return exit_code in names.PERMANENT_FAILURES or member.identity.index in size.without_restarts
+
+
+def awaits_end(state: RendezvousState, now: float) -> bool:
+    """Return whether the job is expected to end, because of a failure without a restart."""
+    return state.end_expected is not None and now < state.end_expected[1]
 
 
 def _members_at_fault(
@@ -71,12 +89,16 @@ def _members_at_fault(
         return list(crashed)
     if _has_other_cause(state):
         return []
-    reported_at = min(m.crashed_at for m in crashed if m.crashed_at is not None)
+    proven = [member for member in crashed if member.killed or member.node_problem]
+    window = state.timing.proven_window if proven else state.timing.fault_window
+    reported_at = min(m.crashed_at for m in proven or crashed if m.crashed_at is not None)
     # While another process runs, its failure or the loss of its member may still be the cause.
     others_run = any(state.running())
-    if others_run and now - reported_at < state.timing.fault_window:
+    if others_run and now - reported_at < window:
         return None
-    return [min(crashed, key=lambda member: (not member.node_problem, member.failed_at))]
+    if proven:
+        return proven
+    return [min(crashed, key=lambda member: member.failed_at)]
 
 
 def _has_other_cause(state: RendezvousState) -> bool:

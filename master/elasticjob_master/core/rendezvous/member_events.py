@@ -5,12 +5,18 @@ An event of a pod that is not a member is ignored.
 
 from __future__ import annotations
 
+import signal
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from elasticjob_api.step_report import StepReport
 
-from elasticjob_master.core.rendezvous import desired_commands, node_check, notified_processes
+from elasticjob_master.core.rendezvous import (
+    desired_commands,
+    failure_detection,
+    node_check,
+    notified_processes,
+)
 from elasticjob_master.core.rendezvous.commands import Command
 from elasticjob_master.core.rendezvous.events import Event
 from elasticjob_master.core.rendezvous.members import Identity, Link, Member, Usage
@@ -35,6 +41,8 @@ class MemberRegistered(Event):
         member = state.members.get(identity.pod_uid)
         if member is None:
             member = state.members.add(identity, now)
+            if state.end_expected is not None and state.end_expected[0] == identity.key:
+                state.end_expected = None  # the failure was not counted
         member.identity = identity
         state.note(member.uid)
         if identity.pod_name in state.draining_pods:
@@ -185,6 +193,10 @@ class ProcessStarted(Event):
             state.unfit.pop(member.identity.key, None)
 
 
+_KILLED = 128 + signal.SIGKILL
+"""The exit code of a process that SIGKILL has ended, as a shell reports it."""
+
+
 @dataclass(frozen=True)
 class ProcessExited(Event):
     """The process of a round has ended on a member: as it should, successfully, or by a crash.
@@ -220,7 +232,9 @@ class ProcessExited(Event):
         else:
             member.crashed_at = now
             member.node_problem = self.node_problem
+            member.killed = self.exit_code == _KILLED
             member.retry = self.retry
+            member.ends_job = failure_detection.ends_job(state, member, self.exit_code)
             member.failed_at = now - self.failed_seconds_ago
         return commands
 

@@ -138,7 +138,9 @@ class Member:
             was at fault.
         failed_at: when the first of its processes failed then, by its agent's clock.
         node_problem: why its node is broken, as reported with that crash.
+        killed: that process was ended by SIGKILL, which no failure of another member causes.
         retry: its agent may start that process again in the next world, even if it was at fault.
+        ends_job: nothing restarts its pod after that crash if it was at fault: the job ends.
         crash_excused: another member's failure caused that crash. The next Start says so.
         draining_since: when it was asked to leave.
         drain_seconds: how long its process may take for that.
@@ -167,7 +169,9 @@ class Member:
     crashed_at: float | None = None
     failed_at: float = 0.0
     node_problem: str = ""
+    killed: bool = False
     retry: bool = False
+    ends_job: bool = False
     crash_excused: bool = False
     draining_since: float | None = None
     drain_seconds: float = 0.0

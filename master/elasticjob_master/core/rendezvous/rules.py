@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Container
 from dataclasses import dataclass
 from typing import Literal
 
 from elasticjob_api.limits import MASTER_FENCE_SECONDS
 
+ALL_INDICES = range(2**31)
 Phase = Literal["waiting", "training", "reforming", "finishing"]
 
 
@@ -26,6 +28,8 @@ class Timing:
         settle_limit: the longest wait for joins that keep coming.
         fault_window: after a failure the loss of another member may turn out to be its cause for
             this time, unless the processes of all members have ended.
+        proven_window: the same time after a failure that no other member can have caused. Members
+            that are lost together then cost one new world.
         start: a world counts as confirmed after this time although some members have not confirmed
             the start of their processes.
         stop: the grace period of a stop. The job's spec sets it.
@@ -35,6 +39,8 @@ class Timing:
         finishing: the time that the other members of a finished world may take to end.
         world_interval: the least time between two worlds of an in-process elastic framework. It may
             miss a change of its hosts while it still handles the last one.
+        job_end: after a failure that ends the job, the others are not started again for this time.
+            If the job has not ended then, for example because no operator runs, they are.
         fence: a world of a shared state may be started within this time after the state was
             written. See `RendezvousState.may_start`.
     """
@@ -45,12 +51,14 @@ class Timing:
     settle_at_start: float = 2.0
     settle_limit: float = 5.0
     fault_window: float = 2.0
+    proven_window: float = 0.3
     start: float = 30.0
     stop: float = 30.0
     stop_margin: float = 10.0
     exit_report: float = 5.0
     finishing: float = 60.0
     world_interval: float = 6.0
+    job_end: float = 15.0
     fence: float = MASTER_FENCE_SECONDS
 
     @property
@@ -68,12 +76,14 @@ class RoleSize:
         desired: the number that the operator maintains.
         kept: its processes continue when the world changes and are not notified of it.
         notified: its processes continue when the world changes and are notified of the new one.
+        without_restarts: the indices of members whose next failure ends the job.
     """
 
     minimum: int
     desired: int
     kept: bool = False
     notified: bool = False
+    without_restarts: Container[int] = frozenset()
 
 
 @dataclass(frozen=True)

@@ -58,6 +58,8 @@ class RendezvousState:
             their places.
         settled_uids: with an elastic driver, the UIDs of the latest world in which each member has
             its place.
+        end_expected: the role and index of the member whose failure ends the job, and until when
+            the others wait for that; None after its next pod has registered.
         draining_pods: the pods that the operator wants to leave, and the seconds they may take.
         timeouts_checked_at: when the deadlines of all members were checked last.
         changes: grows with every change of members.
@@ -94,6 +96,7 @@ class RendezvousState:
     world_uids: frozenset[str] = frozenset()
     begun_round: int = 0
     settled_uids: frozenset[str] = frozenset()
+    end_expected: tuple[MemberKey, float] | None = None
     draining_pods: Mapping[str, float] = field(default_factory=dict)
     timeouts_checked_at: float = -math.inf
     changes: int = 0

@@ -12,6 +12,7 @@ from elasticjob_api.elasticjob import ElasticJob
 from elasticjob_api.meta import Json, OwnerReference
 from elasticjob_api.ownership import ELASTIC_JOB, is_of_kind
 from elasticjob_api.query_token import query_token
+from elasticjob_api.roles import uses_host_network
 
 from elasticjob_operator.core.manifests import gang
 from elasticjob_operator.core.model.observed import controlled_by, owner_reference
@@ -51,7 +52,7 @@ def infrastructure_manifests(job: ElasticJob, *, network_policies: bool = False)
             subjects=[subject],
         ),
     ]
-    if network_policies and not _uses_host_network(job):
+    if network_policies and not uses_host_network(job):
         manifests.append(_network_policy(job))
     if group := gang.pod_group_spec(job):
         scheduler = gang.SCHEDULERS[job.spec.run_policy.scheduling_policy.gang]
@@ -81,12 +82,6 @@ def _network_policy(job: ElasticJob) -> Json:
     own = {"podSelector": {"matchLabels": {names.LABEL_JOB_UID: job.metadata.uid}}}
     spec = {**own, "policyTypes": ["Ingress"], "ingress": [{"from": [own]}]}
     return _object(job, "networking.k8s.io/v1", "NetworkPolicy", job.metadata.name, spec=spec)
-
-
-def _uses_host_network(job: ElasticJob) -> bool:
-    """Return whether members have their nodes' addresses, which a policy cannot select."""
-    specs = (role.template.get("spec") for role in job.spec.replica_specs.values())
-    return any(isinstance(spec, Mapping) and spec.get("hostNetwork") for spec in specs)
 
 
 def manifest_inputs(job: ElasticJob) -> Hashable:

@@ -101,6 +101,10 @@ def test_the_installed_command_exits_with_2_without_a_traceback() -> None:
         ("{apiVersion: kai.alibabacloud.com/v1alpha1, kind: ScaleOut, metadata: {name: a}, "
          "spec: {selector: {name: b}, toAdd: {count: many}}}",
          "error: spec.toAdd.count: is 'many', but must be a whole number from 1 to 10000"),
+        ("a: {{ .Values.image }}", "render the template first, such as with helm template"),
+        ("{apiVersion: kai.alibabacloud.com/v1alpha1, kind: ScaleOut, metadata: {name: a}, "
+         "spec: {selector: {name: b}, toAdd: {count: '{{ .Values.n }}'}}}",
+         "to 10000; render the template first"),
         ("#" * 1_200_000, "more than 1048576 bytes"),
     ],
 )  # fmt: skip
@@ -122,6 +126,16 @@ def test_the_report_contains_no_terminal_control_characters() -> None:
     )
     assert found.returncode == 2
     assert "\x1b" not in found.stdout + found.stderr
+
+
+def test_a_text_of_a_chart_is_lost_until_it_is_rendered() -> None:
+    text = (FOLDER / "kubeflow/pytorch-simple.yaml").read_text()
+    text = text.replace("registry.example/pytorch-mnist:1", "'{{ .Values.image }}'")
+    found = convert("-f", "-", text=text)
+    assert found.returncode == 3
+    assert "containers[0].image: is a template of Helm: render it first" in found.stderr
+    text = text.replace("{{ .Values.image }}", "x").replace("--epochs=1", "'--form={{ user }}'")
+    assert convert("-f", "-", text=text).returncode == 0
 
 
 def test_a_missing_file_exits_with_2(tmp_path: Path) -> None:

@@ -88,6 +88,7 @@ SELECTORS: list[tuple[Any, dict[str, str], Any]] = [
 ]  # fmt: skip
 
 
+@pytest.mark.guarantee("converted-jobs-are-accepted")
 @pytest.mark.parametrize(("job", "theirs", "ours"), SELECTORS)
 def test_a_service_selects_the_members_for_the_pods_of_a_job_of_its_file(
     job: Any, theirs: dict[str, str], ours: dict[str, str]
@@ -119,6 +120,7 @@ def test_a_renamed_job_is_selected_by_its_new_name() -> None:
         ({f"{KUBEFLOW}job-name": "job", f"{KUBEFLOW}replica-type": "ps"}, "has no group ps"),
         ({f"{KUBEFLOW}job-name": "job", f"{KUBEFLOW}replica-index": "0"}, "name one of them"),
         ({f"{KUBEFLOW}job-name": "job", f"{KUBEFLOW}x": "0"}, "no pod here has a label"),
+        ({f"{KUBEFLOW}job-name": "job", f"{DLROVER}replica-type": "dlrover-master"}, "no group"),
     ],
 )
 def test_a_selector_without_an_equivalent_is_lost_and_left_as_it_is(
@@ -190,6 +192,28 @@ def test_a_jobs_own_master_is_not_selected_with_its_members() -> None:
     }
     differs = notes_of(converted(service(selector["matchLabels"]), document), Kind.DIFFERS)
     assert ["job's own master" in text for text in differs] == [True]
+
+
+def test_a_network_policy_is_also_one_of_the_jobs_own_master() -> None:
+    pods = {"matchLabels": {f"{KUBEFLOW}job-name": "job"}}
+    spec = {"podSelector": pods, "ingress": [{"from": [{"podSelector": pods}]}]}
+    policy = {"apiVersion": "networking.k8s.io/v1", "kind": "NetworkPolicy", "spec": spec}
+    found = converted(policy, pytorch()).object
+    assert found is not None
+    ours = {"matchLabels": {LABEL_JOB_NAME: "job"}}
+    assert found["spec"] == {"podSelector": ours, "ingress": [{"from": [{"podSelector": ours}]}]}
+    budget = {"apiVersion": "policy/v1", "kind": "PodDisruptionBudget", "spec": {"selector": pods}}
+    found = converted(budget, pytorch()).object
+    assert found is not None
+    assert found["spec"]["selector"] == {"matchLabels": member("worker")}
+
+
+def test_a_service_with_the_name_of_the_members_service_is_reported() -> None:
+    document = service({"app": "mine"})
+    document["metadata"]["name"] = "job"
+    for job in (pytorch(), minimal("frameworkcontroller.microsoft.com/v1", "Framework")):
+        lost = notes_of(converted(document, job), Kind.LOST)
+        assert ["the operator makes the Service job" in text for text in lost] == [True]
 
 
 def test_keys_that_are_compared_are_ours_and_not_in_the_selector() -> None:
@@ -284,6 +308,7 @@ HOSTS = [
 ]  # fmt: skip
 
 
+@pytest.mark.guarantee("converted-jobs-are-accepted")
 @pytest.mark.parametrize(("document", "theirs", "ours"), HOSTS)
 def test_host_names_in_other_objects_are_those_of_the_members(
     document: Any, theirs: str, ours: str

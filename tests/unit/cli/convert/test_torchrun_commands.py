@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import shlex
+
 import pytest
 from elasticjob_api.frameworks import launchers
 from elasticjob_cli.convert.torchrun import without_world
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 
@@ -70,6 +72,37 @@ def test_any_command_is_changed_or_left(words: list[str], program: str) -> None:
     without_world([program, *words])
 
 
+OPTIONS = {
+    "torchrun": ["--nnodes", "--rdzv_conf", "--standalone", "--log-dir", "--tee", "--run-path"],
+    "accelerate launch": ["--num_processes", "--multi_gpu", "--mixed_precision", "--rdzv-backend"],
+    "deepspeed": ["--hostfile", "-H", "--num_gpus", "--no_ssh", "-i", "--master_port"],
+    "fabric run": ["--devices", "--num-nodes", "--strategy", "--main-address"],
+}
+FLAGS = ("--standalone", "--run-path", "--multi_gpu", "--no_ssh")
+VALUES = ("2", "a b", "x=1;y", "$(hostname -i):29400", "`nproc`", "$N", '"', "((", "\\")
+
+
+@given(st.data())
+@settings(max_examples=200)
+def test_the_operator_accepts_each_command_without_the_options(data: st.DataObject) -> None:
+    launcher = data.draw(st.sampled_from(sorted(OPTIONS)))
+    words = [*data.draw(st.sampled_from([[], ["nice", "-n", "5"]])), *launcher.split()]
+    for option in data.draw(st.lists(st.sampled_from(OPTIONS[launcher]), max_size=5)):
+        value = data.draw(st.sampled_from(VALUES))
+        if option in FLAGS:
+            words.append(option)
+        else:
+            words += data.draw(st.sampled_from([[option, value], [f"{option}={value}"]]))
+    script = data.draw(st.sampled_from([["train.py"], ["$SCRIPT"], ["-m", "pkg"], ["./a b"]]))
+    words += [*script, "--nnodes=2", "--devices", "3"]
+    in_a_shell = ["bash", "-c", "cd /x && " + shlex.join(words) + " | tee log"]
+    for command in (words, in_a_shell):
+        found = without_world(command)
+        assert found is not None
+        assert launchers.fixed_options(found.words, {}) is None, found.words
+        assert "--nnodes=2" in " ".join(found.words)
+
+
 def test_a_hostile_text_takes_no_time() -> None:
     for part in (
         '${}"',
@@ -93,4 +126,4 @@ def test_a_hostile_text_takes_no_time() -> None:
         "{",
     ):
         for end in ("", '"', "("):
-            without_world(["sh", "-c", "torchrun --x=" + part * 20_000 + end])
+            without_world(["sh", "-c", "torchrun --x=" + part * 10_000 + end])

@@ -8,6 +8,7 @@ import msgspec
 import pytest
 from elasticjob_api import elasticjob
 from elasticjob_api.elasticjob import ElasticJob
+from elasticjob_api.meta import ObjectMeta
 from elasticjob_api.scaleplan import Migration, ScalePlan, ScalePlanStatus
 from elasticjob_api.step_report import StepReport
 from elasticjob_master.cluster import auto_plans, job_spec, scaling_spec
@@ -95,6 +96,34 @@ def test_the_gpus_of_a_member_are_those_of_its_template_unless_a_plan_has_change
     no_limits: dict[str, Any] = {"spec": {"containers": [{"resources": {"limits": []}}]}}
     for malformed in (no_containers, no_limits, {}):
         assert job_spec.gpus(job(template=malformed)) == {}
+
+
+def test_a_job_on_the_networks_of_its_nodes_has_a_port_of_its_own() -> None:
+    assert job_spec.own_port(job()) == 0
+    on_nodes = job(template={"spec": {"hostNetwork": True}})
+    uids = [ObjectMeta(name="j", uid=uid) for uid in ("0b8d2d4c", "3f6b6b0e")]
+    one, other = (job_spec.own_port(replaced(on_nodes, metadata=uid)) for uid in uids)
+    assert 0 != one != other
+
+
+@pytest.mark.parametrize(
+    ("worker", "restarts", "in_all", "ending"),
+    [
+        ({}, {}, 0, []),
+        ({}, {"1": 3}, 3, [1]),
+        ({"restartLimit": 0}, {}, 0, [0, 1]),
+        ({"restartLimit": 0, "completion": {"minFailed": 2}}, {}, 0, []),
+        ({"restartLimit": 0, "completion": {"minFailed": 2}}, {"0": 1}, 1, [0, 1]),
+        ({}, {"0": 2, "1": 1}, 10, [0, 1]),
+    ],
+)
+def test_limits_of_restarts_say_whose_next_failure_ends_the_job(
+    worker: dict[str, Any], restarts: dict[str, int], in_all: int, ending: list[int]
+) -> None:
+    counted = {"desired": 2, "restarts": in_all, "restartsByIndex": restarts}
+    status = {"replicaStatuses": {"worker": counted}}
+    size = job_spec.sizes(job(status=status, **worker))["worker"]
+    assert [index for index in range(2) if index in size.without_restarts] == ending
 
 
 @pytest.mark.parametrize(

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
+from elasticjob_api import names
 from elasticjob_api.refusals import NotCurrent
 from elasticjob_master.core.rendezvous.advance import advance
 from elasticjob_master.core.rendezvous.commands import Drain, Exit, Start, Stop
@@ -348,6 +349,20 @@ def test_the_member_that_failed_first_leaves_even_if_others_report_earlier() -> 
 
 
 @pytest.mark.guarantee("torchrun-process-fails")
+def test_killed_processes_are_at_fault_at_once_whatever_failed_before() -> None:
+    """No failure of a member sends SIGKILL to others, so it needs no further evidence."""
+    job, agents = world_of(4)
+    job.end_process(agents[3], 1, asked=False, seconds_ago=0.1)
+    job.end_process(agents[1], 137, asked=False)
+    job.end_process(agents[2], 137, asked=False)
+    job.advance(job.rendezvous.timing.proven_window + 0.1)
+    assert [agent for agent in agents if isinstance((*agent.inbox, None)[0], Exit)] == agents[1:3]
+    job.run_until_quiet()
+    assert job.rendezvous.world == ("0.0", "3.0")
+    assert agents[3].starts == [1, 2], "both losses cost one new world"
+
+
+@pytest.mark.guarantee("torchrun-process-fails")
 def test_a_crash_that_another_one_caused_does_not_count_as_a_retry() -> None:
     job, agents = world_of(3)
     job.end_process(agents[2], 1, asked=False, retry=True)
@@ -378,6 +393,52 @@ def test_a_crash_that_is_retried_no_more_ends_the_member() -> None:
     job.run_until_quiet()
     assert agents[1].ended
     assert agents[0].starts == [1, 2, 3]
+
+
+@pytest.mark.guarantee("failure-ends-the-job")
+def test_the_others_do_not_start_again_after_a_failure_that_ends_the_job() -> None:
+    job, agents = world_of(3)
+    size = RoleSize(1, 3, without_restarts=frozenset({1}))
+    job.apply(changed_settings(job.rendezvous, sizes={"worker": size}))
+    job.end_process(agents[1], 1, asked=False)
+    end = job.now + job.rendezvous.timing.job_end
+    while job.now < end - 1.0:
+        job.advance(0.25)
+        for agent in job.alive():
+            while agent.inbox:
+                job.handle_command(agent)
+    assert agents[1].ended
+    assert [agent.starts for agent in agents] == [[1]] * 3
+    job.run_until_quiet()
+    assert [agent.starts for agent in agents] == [[1, 2], [1], [1, 2]], "no operator has ended it"
+
+
+@pytest.mark.parametrize("code", [names.EXIT_DRAINED, 127])
+def test_the_exit_code_says_whether_a_failure_ends_the_job(code: int) -> None:
+    job, agents = world_of(2)
+    without_restarts = frozenset({1} if code == names.EXIT_DRAINED else ())
+    size = RoleSize(1, 2, without_restarts=without_restarts)
+    job.apply(changed_settings(job.rendezvous, sizes={"worker": size}))
+    job.end_process(agents[1], code, asked=False)
+    job.advance(job.rendezvous.timing.fault_window)
+    assert (job.rendezvous.end_expected is None) == (code == names.EXIT_DRAINED)
+
+
+def test_the_next_pod_of_the_failed_member_shows_that_the_job_continues() -> None:
+    job, agents = world_of(2)
+    size = RoleSize(1, 2, without_restarts=frozenset({1}))
+    job.apply(changed_settings(job.rendezvous, sizes={"worker": size}))
+    job.end_process(agents[1], 1, asked=False)
+    job.advance(job.rendezvous.timing.fault_window)
+    job.handle_command(agents[1])
+    failed_at = job.now
+    job.join(1)
+    while job.rendezvous.phase != "training" and job.now < failed_at + 10:
+        job.advance(0.25)
+        for agent in job.alive():
+            while agent.inbox:
+                job.handle_command(agent)
+    assert job.rendezvous.world == ("0.0", "1.1")
 
 
 def test_members_that_a_forgotten_world_had_lost_already_do_not_break_it() -> None:

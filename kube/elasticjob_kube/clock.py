@@ -1,0 +1,83 @@
+"""Tells the time by the API server's clock while this machine's clock is wrong.
+
+Deadlines, certificates and Leases compare the time with what the API server and other machines have
+written. A clock that is an hour ahead would fail a running job, which nobody can undo.
+"""
+
+from __future__ import annotations
+
+import logging
+import statistics
+import time
+from collections import deque
+from email.utils import parsedate_to_datetime
+
+log = logging.getLogger(__name__)
+MOST_SECONDS = 30.0
+"""The difference between both clocks up to which this machine's clock is used."""
+_SAMPLES = 5
+"""The median counts, so that no single answer does."""
+_PAUSE_SECONDS = 1.0
+_LONGEST_REQUEST_SECONDS = 5.0
+_MEAN_FRACTION = 0.5
+"""The header `Date` has whole seconds."""
+
+
+class Clock:
+    """The present time, in seconds since 1970.
+
+    Attributes:
+        corrections: how often this machine's clock was found to be wrong.
+    """
+
+    def __init__(self) -> None:
+        self.corrections = 0
+        self._samples: deque[float] = deque(maxlen=_SAMPLES)
+        """The API server's time minus the monotonic clock, so that no step of the clock counts."""
+        self._next_at = 0.0
+        self._is_wrong = False
+
+    def now(self) -> float:
+        """Return the time of this machine's clock, or the API server's if that is wrong."""
+        ahead = self.seconds_ahead()
+        return time.time() - (ahead if abs(ahead) > MOST_SECONDS else 0.0)
+
+    def seconds_ahead(self) -> float:
+        """Return the seconds by which this machine's clock is ahead; 0 before the first answer."""
+        if not self._samples:
+            return 0.0
+        return time.time() - time.monotonic() - statistics.median(self._samples)
+
+    def observe(self, date: str | None, seconds: float) -> None:
+        """Learn from an answer.
+
+        Args:
+            date: its header `Date`.
+            seconds: how long the request has taken.
+        """
+        now = time.monotonic()
+        if now < self._next_at or seconds > _LONGEST_REQUEST_SECONDS:
+            return
+        try:
+            server = parsedate_to_datetime(date or "").timestamp()
+        except ValueError:
+            return
+        self._next_at = now + _PAUSE_SECONDS
+        self._samples.append(server + _MEAN_FRACTION + seconds / 2 - now)
+        self._warn()
+
+    def _warn(self) -> None:
+        ahead = self.seconds_ahead()
+        is_wrong = abs(ahead) > MOST_SECONDS
+        if is_wrong and not self._is_wrong:
+            self.corrections += 1
+            log.warning(
+                "the clock of this machine is %.0f s %s the API server's, whose time counts "
+                "until they agree within %.0f s; check the time service of both machines",
+                abs(ahead),
+                "ahead of" if ahead > 0 else "behind",
+                MOST_SECONDS,
+            )
+        elif self._is_wrong and not is_wrong:
+            log.info("the clock of this machine agrees with the API server's again")
+        self._is_wrong = is_wrong
