@@ -36,6 +36,21 @@ async def test_the_command_runs_in_its_world_and_its_success_is_the_agents(
     assert (await agent.end())[:2] == (0, "hello 3 0\ntoken:\n")
 
 
+@pytest.mark.guarantee("one-world")
+@pytest.mark.parametrize(("framework", "expected"), [("pytorch", "true"), ("jax", "unset")])
+async def test_libraries_of_pytorch_form_a_world_where_no_accelerator_is(
+    fake_master: FakeMaster, run: Run, framework: str, expected: str
+) -> None:
+    agent = await run(
+        *("sh", "-c", "echo ${ACCELERATE_USE_CPU-unset}"),
+        **{names.ENV_FRAMEWORK: framework, "CUDA_VISIBLE_DEVICES": ""},
+    )
+    await fake_master.begin(1)
+    await fake_master.exited(1)
+    await fake_master.order(exit=pb.Exit())
+    assert (await agent.end())[:2] == (0, f"{expected}\n")
+
+
 @pytest.mark.parametrize(("script", "code"), [("exit 7", 7), ("kill -9 $$", 137)])
 async def test_the_agent_reports_and_returns_the_commands_exit_code_as_a_shell_would(
     fake_master: FakeMaster, run: Run, script: str, code: int
