@@ -25,7 +25,8 @@ from linear_model import BATCH, MOMENTUM, RATE, sample  # type: ignore[import-no
 FOLDER = Path(os.environ["FOLDER"])
 CHECKPOINTS = FOLDER / "checkpoints"
 SAVED_EVERY = 20
-PART = 2
+PART = 1
+"""Samples that a process of the Trainer trains at a time: 12 are divided by worlds of 1 to 4 and 6."""
 MOST = 200_000
 
 
