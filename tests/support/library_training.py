@@ -26,7 +26,7 @@ FOLDER = Path(os.environ["FOLDER"])
 CHECKPOINTS = FOLDER / "checkpoints"
 SAVED_EVERY = 20
 PART = 1
-"""Samples that a process of the Trainer trains at a time: 12 are divided by worlds of 1 to 4 and 6."""
+"""Samples that a process of the Trainer trains at a time, so worlds of 1 to 4 divide a batch."""
 MOST = 200_000
 
 
