@@ -1,4 +1,4 @@
-"""Tests the worlds of measured jobs with a small profile; the published ones are not in this tree."""
+"""Tests the worlds of measured jobs with a small profile of its own."""
 
 from __future__ import annotations
 
