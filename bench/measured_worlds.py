@@ -59,7 +59,8 @@ def measured_worlds(folder: Path, application: str) -> Iterator[World]:
     for batch in BATCHES[application]:
         for start in STARTS:
             name = f"{application}, batch {batch}, from {start}"
-            yield World(application, name, _curve(folder / application, batch), start, _MOST)
+            curve = _curve(folder / application, batch)
+            yield World(application, name, curve, start, _MOST, node=GPUS)
 
 
 def _curve(folder: Path, batch: int) -> Curve:

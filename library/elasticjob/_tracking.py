@@ -151,10 +151,12 @@ class Tracking:
                 self._waiting.popleft()
                 self._drop(1, "the oldest reports are dropped, because it is slow or unreachable")
             if self._thread is None:
-                self._thread = threading.Thread(
-                    target=self._run, name="elasticjob-tracker", daemon=True
-                )
-                self._thread.start()
+                thread = threading.Thread(target=self._run, name="elasticjob-tracker", daemon=True)
+                try:
+                    thread.start()
+                except RuntimeError:  # this process may have no more threads now
+                    return
+                self._thread = thread
                 atexit.register(self.close)
             if len(self._waiting) == 1:  # waking the thread at every step would slow the training
                 self._changed.notify_all()

@@ -25,7 +25,8 @@ from linear_model import BATCH, MOMENTUM, RATE, sample  # type: ignore[import-no
 FOLDER = Path(os.environ["FOLDER"])
 CHECKPOINTS = FOLDER / "checkpoints"
 SAVED_EVERY = 20
-PART = 2
+PART = 1
+"""Samples that a process of the Trainer trains at a time, so worlds of 1 to 4 divide a batch."""
 MOST = 200_000
 
 

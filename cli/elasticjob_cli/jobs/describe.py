@@ -147,11 +147,9 @@ def _tracebacks_shown_once(failures: Iterable[Failure]) -> Callable[[str], str]:
         line = _on_one_line(text)
         trace = _TRACEBACK.search(line)
         error = next((each for each in errors if trace and each in line[trace.start() :]), None)
-        if trace and error and error in line[: trace.start()]:
-            seen.add(error)
-            return line[: trace.start()].rstrip()
         if trace and error in seen:
-            return line[: trace.start()] + line[line.rindex(error) :]
+            before = line[: trace.start()]  # with the error, if this operator has written the text
+            return before.rstrip() if error in before else before + line[line.rindex(error) :]
         if error:
             seen.add(error)
         return line

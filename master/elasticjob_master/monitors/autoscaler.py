@@ -24,6 +24,7 @@ from elasticjob_master.core.autoscale.measurements import (
     Measurement,
     adjusted_to,
     with_measurement,
+    with_nodes,
     without_rates_since,
 )
 from elasticjob_master.core.autoscale.objective import Objective
@@ -226,7 +227,7 @@ class AutoScaler:
             rate = measured.rate
             log.info("measured: %d members train %.1f samples/s", scaling.desired, rate)
         self._usage = self._role_usage(scaling, available)
-        self.memory = self._with_measurement(scaling, measured, self._usage, wall)
+        self.memory = self._with_measurement(scaling, measured, available, self._usage, wall)
         self._samples.clear()
         self._decided_for = None
         return True
@@ -248,7 +249,7 @@ class AutoScaler:
             return None
         self._early_decision_at = now + THRESHOLDS.early_pause * scaling.cooldown
         usage = self._role_usage(scaling, available)
-        memory = self._with_measurement(scaling, measured, usage, wall)
+        memory = self._with_measurement(scaling, measured, available, usage, wall)
         inputs = self._inputs(job, scaling, now, wall, memory)
         decision = decide(memory, replace(inputs, window_is_over=False, roles=usage))
         if decision.size is None:
@@ -259,6 +260,7 @@ class AutoScaler:
         self,
         scaling: JobScaling,
         measured: Measurement,
+        available: Sequence[Member],
         usage: Mapping[str, RoleUsage],
         wall: float,
     ) -> ScalingMemory:
@@ -266,6 +268,9 @@ class AutoScaler:
         size = scaling.desired
         memory = adjusted_to(self.memory, size=size, setting=scaling.setting)
         memory = with_measurement(memory, size, replace(measured, at=wall))
+        identities = [member.identity for member in available]
+        names = [each.node_name for each in identities if each.role == scaling.role]
+        memory = with_nodes(memory, names)
         return lowering.with_window_cpu(memory, usage)
 
     def _with_reason(self, decision: ScalingDecision, wall: float) -> ScalingDecision | None:

@@ -11,6 +11,7 @@ import sys
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from unittest import mock
 
 import elasticjob
 import pytest
@@ -280,6 +281,20 @@ def test_a_library_that_raises_and_prints_becomes_an_answer(
     answers = [process.write([report(1)]), process.write([report(1)])]
     process.end()
     assert answers == [{"failure": "open", "error": "ZeroDivisionError: first line"}] * 2
+
+
+@pytest.mark.guarantee("diagnosis-ends-no-agent")
+def test_a_process_without_a_thread_to_spare_trains_on_and_writes_later(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    written = Written()
+    passing = tracking(written)
+    with monkeypatch.context() as patch:
+        patch.setattr(threading.Thread, "start", mock.Mock(side_effect=RuntimeError))
+        passing.add(report(1))
+    passing.add(report(2))
+    passing.close()
+    assert written.steps == [1, 2]
 
 
 FORKING = """

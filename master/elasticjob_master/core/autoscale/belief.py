@@ -10,7 +10,11 @@ from elasticjob_master.core.autoscale.candidate_sizes import candidates
 from elasticjob_master.core.autoscale.decision import Bounds
 from elasticjob_master.core.autoscale.objective import Objective
 from elasticjob_master.core.autoscale.posterior import Posterior, fit, variance
-from elasticjob_master.core.autoscale.scaling_memory import MeasuredRate
+from elasticjob_master.core.autoscale.scaling_memory import (
+    UNKNOWN_NODE,
+    MeasuredRate,
+    NodeSize,
+)
 from elasticjob_master.core.autoscale.thresholds import THRESHOLDS
 
 _LOW = 0.05
@@ -31,6 +35,7 @@ class Evidence:
         size: the present size.
         bounds: the sizes that may be requested.
         objective: what the size is chosen for.
+        node: where nodes end.
     """
 
     rates: Mapping[int, MeasuredRate]
@@ -38,6 +43,7 @@ class Evidence:
     size: int
     bounds: Bounds
     objective: Objective
+    node: NodeSize = UNKNOWN_NODE
 
 
 @dataclass(frozen=True)
@@ -125,25 +131,26 @@ def form_belief(evidence: Evidence) -> Belief:
     latest = max((rate.at for rate in known.values()), default=0.0)
     errors = {n: math.sqrt(variance(rate, evidence.noise, latest)) for n, rate in known.items()}
     if len(known) < 2:
-        sizes = [SizeBelief(size, known[size], errors[size], None) for size in sorted(known)]
-        return Belief(tuple(sizes))
+        only = [SizeBelief(size, known[size], errors[size], None) for size in sorted(known)]
+        return Belief(tuple(only))
     size = max(1, evidence.size)
     bounds = evidence.bounds
     lowest = max(1, min(bounds.minimum, size))
     asked = [n for n in candidates(bounds, size, known) if n >= lowest]
     farthest = _CURVE_FACTOR * max(size, *known)
     drawn = _curve_sizes(min(lowest, *known), min(max(bounds.maximum, size, *known), farthest))
-    posterior = fit(known, evidence.noise, sorted({*asked, *drawn, *known, bounds.maximum}))
+    sizes = sorted({*asked, *drawn, *known, bounds.maximum})
+    posterior = fit(known, evidence.noise, sizes, evidence.node)
     bests = _best_sizes(posterior, asked, evidence.objective.exact)
     best = _range(bests)
     others = {size, max(1, bounds.maximum), *best}
     measured_only = [n for n in known if n not in others]
     shown = sorted({*measured_only[-(THRESHOLDS.stored_sizes - len(others)) :], *others})
-    sizes = [
+    believed = [
         SizeBelief(n, known.get(n), errors.get(n, 0.0), _expectation(n, posterior, bests))
         for n in shown
     ]
-    return Belief(tuple(sizes), best, tuple(_point(n, posterior) for n in drawn))
+    return Belief(tuple(believed), best, tuple(_point(n, posterior) for n in drawn))
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,8 @@ for good. Single windows that stray are noise.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from statistics import fmean
 
@@ -17,6 +18,7 @@ from elasticjob_master.core.autoscale.scaling_memory import (
     Inheritance,
     MeasuredRate,
     MeasuredRates,
+    NodeSize,
     ScalingMemory,
     SizeSearch,
 )
@@ -122,6 +124,22 @@ def with_measurement(memory: ScalingMemory, size: int, measured: Measurement) ->
             rates = _with_repeat(rates, known, Measurement(strays_before[0]))
         memory = replace(memory, rates=_with_repeat(rates, known, measured))
     return memory.with_rates(by_size=_with_window(memory.rates, size, measured, settled=settled))
+
+
+def with_nodes(memory: ScalingMemory, names: Collection[str]) -> ScalingMemory:
+    """Return the memory with what the nodes of the scaled role's members show of their size.
+
+    Args:
+        memory: the memory before.
+        names: the name of each member's node; empty if unknown.
+    """
+    if not names or "" in names:
+        return memory
+    seen = Counter(names)
+    before = memory.rates.node
+    most = max(seen.values())
+    is_full = len(seen) > 1 or (before.is_full and before.members >= most)
+    return memory.with_rates(node=NodeSize(max(most, before.members), is_full))
 
 
 def without_rates_since(memory: ScalingMemory, since: float, size: int) -> ScalingMemory:

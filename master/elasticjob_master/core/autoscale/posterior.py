@@ -16,7 +16,11 @@ from dataclasses import dataclass
 from operator import mul
 
 from elasticjob_master.core.autoscale.objective import Objective
-from elasticjob_master.core.autoscale.scaling_memory import MeasuredRate
+from elasticjob_master.core.autoscale.scaling_memory import (
+    UNKNOWN_NODE,
+    MeasuredRate,
+    NodeSize,
+)
 from elasticjob_master.core.autoscale.shapes import log_rates
 from elasticjob_master.core.autoscale.thresholds import THRESHOLDS
 
@@ -140,19 +144,25 @@ def variance(rate: MeasuredRate, noise: float, now: float) -> float:
     return least * least / rate.weight + (THRESHOLDS.age_error * age) ** 2
 
 
-def fit(rates: Mapping[int, MeasuredRate], noise: float, sizes: Sequence[int]) -> Posterior:
+def fit(
+    rates: Mapping[int, MeasuredRate],
+    noise: float,
+    sizes: Sequence[int],
+    node: NodeSize = UNKNOWN_NODE,
+) -> Posterior:
     """Return what the measured rates say of some sizes.
 
     Args:
         rates: the rates by size, all of them positive; at least one.
         noise: the standard deviation of repeated windows, relative to the rate.
         sizes: what is asked for.
+        node: where nodes end.
     """
     known = sorted(rates)
     latest = max(rate.at for rate in rates.values())
     errors = [variance(rates[size], noise, latest) for size in known]
     residuals = [
-        [math.log(rates[size].mean) - value for value in log_rates(size)] for size in known
+        [math.log(rates[size].mean) - value for value in log_rates(size, node)] for size in known
     ]
     fitted = [_weighed(roughness, known, errors, residuals) for roughness in THRESHOLDS.roughness]
     most = max(max(logs) for logs, _ in fitted)
@@ -163,7 +173,8 @@ def fit(rates: Mapping[int, MeasuredRate], noise: float, sizes: Sequence[int]) -
         kept = [number for number, each in enumerate(logs) if each >= least]
         weights = [math.exp(logs[number] - most) / total for number in kept]
         near = [[row[number] for number in kept] for row in residuals]
-        parts.append(_predicted(roughness, known, lower, weights, kept, near, sizes))
+        priors = {size: log_rates(size, node) for size in sizes}
+        parts.append(_predicted(roughness, known, lower, weights, kept, near, priors))
     return Posterior(tuple(parts))
 
 
@@ -217,18 +228,17 @@ def _predicted(
     weights: Vector,
     kept: Sequence[int],
     residuals: Sequence[Vector],
-    sizes: Sequence[int],
+    priors: Mapping[int, Sequence[float]],
 ) -> _Part:
-    """Return what the kept shapes say of some sizes."""
+    """Return what the kept shapes say of some sizes, whose rates by all shapes are given."""
     halves: dict[int, Vector] = {}
     means: dict[int, Vector] = {}
-    for size in sizes:
+    for size, rates in priors.items():
         half: Vector = []
         for row, other in enumerate(known):
             done = sum(map(mul, half, lower[row]))
             half.append((_kernel(roughness, size, other) - done) / lower[row][row])
         halves[size] = half
-        rates = log_rates(size)
         values = [rates[number] for number in kept]
         for factor, residual in zip(_solved(lower, half), residuals, strict=True):
             values = [value + factor * each for value, each in zip(values, residual, strict=True)]
@@ -236,8 +246,8 @@ def _predicted(
     covariance = {
         (first, second): _kernel(roughness, first, second)
         - sum(map(mul, halves[first], halves[second]))
-        for first in sizes
-        for second in sizes
+        for first in priors
+        for second in priors
     }
     return _Part(weights, means, covariance)
 

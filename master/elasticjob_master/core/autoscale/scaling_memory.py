@@ -33,6 +33,29 @@ class MeasuredRate(msgspec.Struct, frozen=True):
     at: float = 0.0
 
 
+class NodeSize(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What the pods have shown of the nodes' size.
+
+    Attributes:
+        members: the most members of the scaled role on one node; 0 if unknown.
+        is_full: there were others on a second node, so such a node has no room for more.
+    """
+
+    members: int = 0
+    is_full: bool = False
+
+    def of(self, supposed: int) -> int:
+        """Return the members of a node: the supposed number, unless the pods have shown another."""
+        if self.is_full:
+            return self.members
+        while supposed < self.members:
+            supposed *= 2
+        return supposed
+
+
+UNKNOWN_NODE = NodeSize()
+
+
 class MeasuredRates(msgspec.Struct, frozen=True, omit_defaults=True):
     """The measured throughput and cost of rescales.
 
@@ -43,6 +66,7 @@ class MeasuredRates(msgspec.Struct, frozen=True, omit_defaults=True):
         noise: the standard deviation of repeated windows, relative to the rate.
         repeats: the number of repeated windows behind `noise`.
         rescale_costs: seconds of training that each of the last rescales cost.
+        node: where nodes end.
     """
 
     by_size: Mapping[int, MeasuredRate] = {}
@@ -51,6 +75,7 @@ class MeasuredRates(msgspec.Struct, frozen=True, omit_defaults=True):
     noise: float = THRESHOLDS.usual_noise
     repeats: int = 0
     rescale_costs: tuple[float, ...] = field(name="costs", default=())
+    node: NodeSize = UNKNOWN_NODE
 
     @property
     def rescale_seconds(self) -> float:

@@ -9,8 +9,8 @@ and between nodes differ, and p says how much of it overlaps with computing, as 
 '21). The terms in n are those of Optimus (EuroSys '18) and of the universal scalability law, which
 has Amdahl's law as a case. A batch may be that of the job (strong scaling: what is waited for does
 not get less) or of each member (weak scaling: it grows with the work), so each of these costs is
-also known as a factor. Beyond a cliff all members are slower. Where nodes end is not known, so it
-is a part of the form.
+also known as a factor. Beyond a cliff all members are slower. Where nodes end is a part of the form
+until the pods show it.
 
 No form is likely beforehand. The shapes spread evenly over all of them, and `posterior` weighs them
 by the measurements.
@@ -24,6 +24,7 @@ from dataclasses import dataclass
 from functools import cache, lru_cache
 from typing import TypeVar
 
+from elasticjob_master.core.autoscale.scaling_memory import NodeSize
 from elasticjob_master.core.autoscale.thresholds import THRESHOLDS
 
 T = TypeVar("T")
@@ -40,7 +41,7 @@ class Shape:
         shared: waiting for a resource that all sizes share, such as storage.
         sync: waiting for the other members, from two on.
         congestion: waiting that each further member adds.
-        node: members of a node; 0: one node has room for all.
+        node: members of a node, if the pods do not show it; 0: crossing to a second one costs nothing.
         crossing: waiting for a second node.
         more_nodes: waiting for each further one.
         onset: part by which communication makes all steps longer, from two members on.
@@ -65,9 +66,10 @@ class Shape:
     edge: float = math.inf
     left: float = 1.0
 
-    def log_rate(self, size: int) -> float:
+    def log_rate(self, size: int, known: NodeSize) -> float:
         """Return the natural logarithm of the throughput, relative to that of one free member."""
-        nodes = -(-size // self.node) if self.node else 1
+        node = known.of(self.node) if self.node else size
+        nodes = -(-size // node)
         work = math.pow(size, -self.exponent) + self.serial
         wait = self.shared + self.congestion * (size - 1)
         factor = 1.0
@@ -77,7 +79,7 @@ class Shape:
         if nodes > 1:
             wait += self.crossing + self.more_nodes * (nodes - 2)
             factor *= 1 + self.slower * (nodes - 1)
-            if size % self.node:
+            if size % node:
                 factor /= 1 - self.uneven
         if size > self.edge:
             factor /= self.left
@@ -99,9 +101,9 @@ def shapes() -> tuple[Shape, ...]:
 
 
 @lru_cache(maxsize=128)
-def log_rates(size: int) -> tuple[float, ...]:
+def log_rates(size: int, node: NodeSize) -> tuple[float, ...]:
     """Return the logarithm of the relative throughput at a size, for each shape."""
-    return tuple(shape.log_rate(size) for shape in shapes())
+    return tuple(shape.log_rate(size, node) for shape in shapes())
 
 
 _DIMENSIONS = 7

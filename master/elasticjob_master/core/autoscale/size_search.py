@@ -73,7 +73,7 @@ def _by_model(at: Situation) -> ScalingDecision:
     """Return what the model recommends."""
     size = at.size
     sizes = candidates(at.bounds, size, at.known)
-    posterior = fit(at.known, at.memory.rates.noise, sizes)
+    posterior = fit(at.known, at.memory.rates.noise, sizes, at.memory.rates.node)
     incumbent = _incumbent(at, posterior)
     facts = compared_text(at)
     if at.search.looks and at.search.plans == 1 and incumbent != size:

@@ -25,6 +25,7 @@ from elasticjob_master.core.autoscale.posterior import Posterior, fit
 from elasticjob_master.core.autoscale.scaling_memory import (
     FailedTrial,
     MeasuredRate,
+    NodeSize,
     RolePeaks,
     ServerTrial,
 )
@@ -149,9 +150,11 @@ def test_the_drawn_curve_has_few_points_and_ends_where_sizes_matter(high: int) -
 def test_the_same_evidence_is_fitted_once(monkeypatch: pytest.MonkeyPatch) -> None:
     fits: list[float] = []
 
-    def counted(rates: Mapping[int, MeasuredRate], noise: float, sizes: Sequence[int]) -> Posterior:
+    def counted(
+        rates: Mapping[int, MeasuredRate], noise: float, sizes: Sequence[int], node: NodeSize
+    ) -> Posterior:
         fits.append(noise)
-        return fit(rates, noise, sizes)
+        return fit(rates, noise, sizes, node)
 
     monkeypatch.setattr(belief, "fit", counted)
     latest = BeliefOfLatestEvidence()

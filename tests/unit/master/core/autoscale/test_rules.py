@@ -30,12 +30,14 @@ from elasticjob_master.core.autoscale.measurements import (
     Measurement,
     adjusted_to,
     with_measurement,
+    with_nodes,
     with_settled,
 )
 from elasticjob_master.core.autoscale.posterior import fit
 from elasticjob_master.core.autoscale.scaling_memory import (
     FailedTrial,
     MeasuredRate,
+    NodeSize,
     RolePeaks,
     ScalingMemory,
     ServerTrial,
@@ -282,6 +284,35 @@ def test_a_measurement_overrules_the_curve_at_its_size_and_not_far_from_it() -> 
     found = fit({**rates, 6: MeasuredRate(300.0, 8)}, 0.01, [6, 8, 16])
     assert found.rate(6) == pytest.approx(300.0, rel=0.05)
     assert found.rate(16) > 1000.0
+
+
+@pytest.mark.parametrize(
+    ("worlds", "node"),
+    [
+        ([], (0, False)),
+        ([["", "a"]], (0, False)),
+        ([["a", "a", "a"]], (3, False)),
+        ([["a"] * 4 + ["b"]], (4, True)),
+        ([["a"] * 4 + ["b"], ["a", "a", "b"]], (4, True)),
+        ([["a"] * 4 + ["b"], ["a"] * 6], (6, False)),
+    ],
+)
+def test_where_nodes_end_is_learned_from_the_pods(
+    worlds: list[list[str]], node: tuple[int, bool]
+) -> None:
+    memory = ScalingMemory()
+    for names in worlds:
+        memory = with_nodes(memory, names)
+    assert memory.rates.node == NodeSize(*node)
+    assert scaling_memory.restored(scaling_memory.stored(memory)) == memory
+
+
+def test_a_loss_at_the_end_of_a_node_is_expected_at_no_other_size() -> None:
+    rates = {1: MeasuredRate(100.0, 4), 2: MeasuredRate(196.0, 4), 5: MeasuredRate(250.0, 4)}
+    of_two, of_four = (
+        fit(rates, 0.02, [3, 4], NodeSize(members, is_full=True)) for members in (2, 4)
+    )
+    assert of_four.rate(4) > 1.1 * of_two.rate(4)
 
 
 def test_a_measured_size_is_known_better_than_one_that_is_not() -> None:

@@ -30,11 +30,10 @@ from bench.autoscale_worlds import (
 from tests.support.thorough import examples, some_of
 
 MOST_PLANS = 10
-MOST_TURNS = 3
+MOST_TURNS = 5
 """The most changes of direction in one search.
 
-After a first step up, which tests whether more members help, the search may go down, up again, and
-back to the best size.
+Each trial goes where most is promised, so the search may look to both sides before it goes back.
 """
 SMOOTH = [world for world in named_worlds() if world.kind == "smooth"]
 
