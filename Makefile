@@ -83,10 +83,11 @@ nightly: $(READY)
 	tools/trackers_env > /dev/null || [ $$? = 77 ]
 	$(BIN)/python -m pytest tests/integration/test_agent_trackers.py -rs
 	$(MAKE) monitoring
-	tools/launchers_env > /dev/null || [ $$? = 77 ]
+	tools/callbacks_env > /dev/null || [ $$? = 77 ]
 	for framework in horovod pytorch torchrun tensorflow mxnet jax; do $(MAKE) e2e FRAMEWORK=$$framework || exit; done
 	.ci/on_the_rig
-	$(BIN)/python -m pytest tests/integration/test_agent_launchers.py tests/integration/test_agent_callbacks.py --thorough -rs
+	$(BIN)/python -m pytest tests/integration/test_agent_launchers.py tests/integration/test_agent_callbacks.py \
+		tests/unit/library/test_library_callbacks.py --thorough -rs
 
 # FIGURE=name measures one figure only; bench/__main__.py lists them.
 bench: $(READY)

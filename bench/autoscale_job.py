@@ -148,7 +148,10 @@ class SimulatedJob:
         self._round += 1
         self._round_began = self.now
         servers = self.world.servers
-        identities = [Identity(f"j-worker-{n}", f"worker-{n}", "worker", n) for n in range(size)]
+        identities = [
+            Identity(f"j-worker-{n}", f"worker-{n}", "worker", n, node_name=self.world.node_of(n))
+            for n in range(size)
+        ]
         if servers is not None:
             identities += [Identity(f"j-ps-{n}", f"ps-{n}", "ps", n) for n in range(self._servers)]
         self._members = {

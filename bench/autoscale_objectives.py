@@ -34,9 +34,9 @@ class Met:
     members: float
 
 
-def efficiency(world: World) -> Met:
+def efficiency(world: World, seed: int = 0) -> Met:
     """Run a job whose members each must add as much as the world says."""
-    outcome = SimulatedJob(world).run()
+    outcome = SimulatedJob(world, seed).run()
     return Met(outcome, outcome.ratio, outcome.sizes[-1][-1] / outcome.best)
 
 

@@ -57,6 +57,7 @@ class World:
         later: another curve, from `later_at` seconds on.
         pods: how many members the cluster can run.
         rescale: seconds without training in every rescale.
+        node: members of a node, which the pods show; 0: their nodes are not known.
     """
 
     kind: str
@@ -73,6 +74,12 @@ class World:
     later_at: float = 12 * HOUR
     pods: int = 10_000
     rescale: float = 30.0
+    node: int = 0
+
+    def node_of(self, index: int) -> str:
+        """Return the name of a member's node; empty if it is not known."""
+        return f"node-{index // self.node}" if self.node else ""
+
     servers: Servers | None = None
 
     def rate(self, size: int, seconds: float, cores: float = 0.0) -> float:

@@ -11,6 +11,7 @@ from pathlib import Path
 
 from elasticjob_api import names
 from elasticjob_api.frameworks import launchers
+from elasticjob_api.last_words import exit_text
 from elasticjob_api.v1 import agent_pb2 as pb
 
 from elasticjob_agent import (
@@ -417,7 +418,7 @@ class Agent:
 
 def _how(event: Event) -> str:
     if isinstance(event, events.ProcessEnded):
-        return f" with exit code {event.code}"
+        return f" with {exit_text(event.code)}"
     return ""
 
 

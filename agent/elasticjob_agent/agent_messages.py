@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from elasticjob_api import packed_worlds
+from elasticjob_api.last_words import cause
 from elasticjob_api.v1 import agent_pb2 as pb
 
 from elasticjob_agent.config import Config
@@ -52,10 +53,11 @@ def exited(process: Exited) -> pb.AgentMessage:
 
 def restarted(process: ProcessEnded, restarts: int) -> pb.AgentMessage:
     """Return the message that the crashed training process is restarted in this pod."""
-    lines = process.message.strip().splitlines()
     return pb.AgentMessage(
         restarted=pb.ProcessRestarted(
-            restarts=max(1, restarts), exit_code=process.code, message=lines[-1] if lines else ""
+            restarts=max(1, restarts),
+            exit_code=process.code,
+            message=cause(process.message, process.code),
         )
     )
 

@@ -33,8 +33,9 @@ REPORT_SECONDS = 0.2
 """The intervals until the master sets others."""
 FIRST_RETRY_SECONDS = 0.05
 MAX_RETRY_SECONDS = 1.0
-_QUIET_SECONDS = 5.0
-"""An unreachable master is logged after this time: it starts together with the members."""
+_QUIET_SECONDS = 30.0
+"""An unreachable master is logged after this time: it starts together with the members, and a
+master that is replaced returns within it."""
 
 Stream = grpc.aio.StreamStreamCall[pb.AgentMessage, pb.MasterMessage]
 

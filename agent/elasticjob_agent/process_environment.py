@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from elasticjob_api import names, references
-from elasticjob_api.frameworks import launchers, torchrun
+from elasticjob_api.frameworks import launchers, pytorch, torchrun
 from elasticjob_api.frameworks.launchers import Launcher
 from elasticjob_api.v1 import agent_pb2 as pb
 
@@ -131,8 +131,8 @@ def _torchrun_options(start: pb.Start, config: Config) -> Environment:
     """Return torchrun's options for this member."""
     members = start.world.members
     return torchrun.environment(
-        start.environment["MASTER_ADDR"],
-        int(start.environment["MASTER_PORT"]),
+        members[0].address,
+        int(start.environment.get("MASTER_PORT") or pytorch.PORT),
         nodes=start.world.member_count or len(members),
         node_rank=_position(start, config),
         processes=1 + len(start.other_environments),

@@ -18,6 +18,7 @@ from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from typing import IO
 
+from elasticjob_api.last_words import cause
 from elasticjob_processes.killing import kill_group, shell_code
 
 from elasticjob_agent.start_failure import CannotStart
@@ -55,6 +56,13 @@ def shown(lines: Sequence[str]) -> str:
     """Return the last of some lines, as many as are reported."""
     text = "\n".join(lines[-TAIL_LINES:])
     return text.encode(errors="replace")[-TAIL_BYTES:].decode(errors="replace")
+
+
+def _with_cause(lines: Sequence[str], code: int) -> str:
+    """Return the last lines, after the one that says why the program has failed."""
+    last = shown(lines)
+    first = cause("\n".join(lines), code)
+    return last if first in last else f"{first}\n{last}"
 
 
 class LinePrefix:
@@ -130,7 +138,7 @@ class TrainingProcess:
         if it could not be started.
         """
         code, lines = of_program(self.code, self._tail.lines())
-        text = self._problem or shown(lines)
+        text = self._problem or _with_cause(lines, code)
         if not text:
             return code, ""
         return code, "\n".join(self.prefix + line for line in text.split("\n"))

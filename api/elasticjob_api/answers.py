@@ -16,6 +16,7 @@ from google.protobuf.descriptor import FieldDescriptor
 from google.protobuf.message import Message
 
 from elasticjob_api.elasticjob import ElasticJobStatus, Failure
+from elasticjob_api.last_words import exit_text
 from elasticjob_api.times import time_or_none
 from elasticjob_api.v1 import job_pb2 as pb
 
@@ -91,8 +92,8 @@ def outcome(status: ElasticJobStatus) -> pb.Outcome:
 
 def _pod_failure(failure: Failure) -> pb.PodFailure:
     reason = failure.reason
-    if not reason and failure.exit_code is not None:
-        reason = f"exit code {failure.exit_code}"
+    if reason in ("", "Error") and failure.exit_code is not None:
+        reason = exit_text(failure.exit_code)
     return pb.PodFailure(
         time=time_or_none(failure.finished_at) or 0.0,
         pod=failure.pod,

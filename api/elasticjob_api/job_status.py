@@ -188,7 +188,7 @@ class Failure(Object, frozen=True):
         ),
     ] = ""
     message: Annotated[
-        str, Meta(description="Last line of the container's output.", max_length=256)
+        str, Meta(description="Why it has failed, by the container's last words.", max_length=256)
     ] = ""
     action: Annotated[
         FailureAction, Meta(description="Action after the failure, by a rule or by default.")

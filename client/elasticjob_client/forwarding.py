@@ -17,6 +17,8 @@ from elasticjob_client.errors import ClientError
 
 _CONNECTIONS = 64
 """Connections at a time, each with its own websocket; further connections wait."""
+_MOST = 256
+"""Connections with those that wait; one more is closed."""
 _CHUNK = 1 << 15
 _DATA = 0
 _ERROR = 1
@@ -84,7 +86,7 @@ async def forward(
     closing = False
 
     def connected(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        if closing:  # accepted just before the server was closed
+        if closing or len(connections) >= _MOST:  # or accepted just before the server was closed
             writer.close()
             return
         task = asyncio.create_task(forwarding.carry(cluster, pod, port, reader, writer))

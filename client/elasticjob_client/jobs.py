@@ -38,10 +38,13 @@ def end_of(job: ElasticJob) -> str:
 
 
 def on_one_line(message: str) -> str:
-    """Return a job's message on one line: of a traceback only the first and the last line."""
+    """Return a job's message on one line: of last words only the first line, which is the cause.
+
+    Operators of version 0.1.0 wrote the cause last.
+    """
     lines = [" ".join(line.split()) for line in message.splitlines() if line.strip()]
     if len(lines) > 2:
-        lines = [lines[0], "…", lines[-1]]
+        lines = [lines[0], "…", *lines[-1:]] if "Traceback" in lines[0] else [lines[0], "…"]
     return " ".join(lines)
 
 

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from elasticjob_api import names
 from elasticjob_api.elasticjob import ElasticJob
 from elasticjob_api.job_status import ENDED
+from elasticjob_api.last_words import cause_first, exit_text
 from elasticjob_api.meta import Object, ObjectMeta
 
 from elasticjob_client.cluster import Cluster
@@ -125,8 +126,9 @@ class JobPod(Object, frozen=True):
             if waiting := each.state.waiting:
                 return with_reason(waiting.reason, waiting.message)
             if (ended := each.state.terminated) and ended.exit_code:
-                reason = f"{ended.reason or 'Error'}, exit code {ended.exit_code}"
-                return with_reason(reason, ended.message)
+                reason = f"{ended.reason or 'Error'}, {exit_text(ended.exit_code)}"
+                words = cause_first(ended.message, len(ended.message), ended.exit_code)
+                return with_reason(reason, words)
         for condition in status.conditions:
             if condition.type == _UNSCHEDULABLE and condition.status == "False":
                 return with_reason(condition.reason, condition.message)

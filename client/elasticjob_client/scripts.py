@@ -6,8 +6,10 @@ Packages, which are folders, are not among those modules: they belong into the i
 from __future__ import annotations
 
 import ast
+import errno
 import os
 import re
+import stat
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from os import PathLike
@@ -54,13 +56,21 @@ def beside(
     Hidden files and `__pycache__` of folders are left out. The folder `.` has no name.
 
     Raises:
-        WrongArgument: a file cannot be read, is too large, or is there twice; or a folder has too
-            many.
+        WrongArgument: a file cannot be read, is too large, or is there twice; a folder has too many
+            files, a link that leads out of it, or a secret that is not named by itself.
     """
     found = dict(program)
-    for each in map(Path, files):
+    given = [Path(each) for each in files]
+    named = {each.resolve() for each in given if not each.is_dir()}
+    for each in given:
         for path, name in _paths(each):
             content = _content(path, name)
+            if path.resolve() not in named and (secret := _secret_in(content)):
+                raise WrongArgument(
+                    f"{path} has {secret}, and whoever reads ConfigMaps of the namespace would "
+                    "read it; move it out of the folder, and put it into a Secret, or name the "
+                    "file by itself, too, if it is meant to be submitted"
+                )
             if found.get(name, content) != content:
                 raise WrongArgument(f"files: {name} is there twice; rename one of the files")
             found[name] = content
@@ -82,6 +92,11 @@ def _paths(given: Path) -> Iterator[tuple[Path, str]]:
                     f"files: {given} has more than {MAX_FILES} files, which is the most; {_REMEDY}"
                 )
             path = Path(folder, name)
+            if not path.resolve().is_relative_to(given.resolve()):
+                raise WrongArgument(
+                    f"{path} is a link to {path.resolve()}, which is not in the folder; name that "
+                    "file by itself, or replace the link by a copy"
+                )
             yield path, str(Path(given.name) / path.relative_to(given))
 
 
@@ -97,14 +112,42 @@ def _content(path: Path, name: str) -> bytes:
                 "-, _ and .; rename it"
             )
     try:
-        if (size := path.stat().st_size) > MAX_FILES_BYTES:
-            raise WrongArgument(
-                f"{path}: {size} bytes; submitted files have at most {MAX_FILES_BYTES} together; "
-                f"{_REMEDY}"
-            )
-        return path.read_bytes()
+        content = _read(path)
     except OSError as error:
         raise WrongArgument(f"{path} cannot be read: {error.strerror or error}") from error
+    if len(content) > MAX_FILES_BYTES:
+        raise WrongArgument(
+            f"{path}: {path.stat().st_size} bytes; submitted files have at most {MAX_FILES_BYTES} "
+            f"together; {_REMEDY}"
+        )
+    return content
+
+
+def _read(path: Path) -> bytes:
+    """Return the first bytes of a regular file, one more than may be submitted.
+
+    Raises:
+        OSError: it cannot be read, or is a pipe or a device, which may have no end.
+    """
+    # Without O_NONBLOCK a pipe would wait for its other end.
+    with os.fdopen(os.open(path, os.O_RDONLY | os.O_NONBLOCK), "rb") as file:
+        if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+            raise OSError(errno.EINVAL, "it is not a regular file")
+        return file.read(MAX_FILES_BYTES + 1)
+
+
+_SECRETS: Mapping[str, re.Pattern[bytes]] = {
+    "a private key": re.compile(rb"-----BEGIN [A-Z ]*PRIVATE KEY-----"),
+    "the credentials of a kubeconfig": re.compile(
+        rb"""(?s)\A(?=.*\bkind['"]?:\s*['"]?Config\b).*\busers['"]?:"""
+    ),
+    "a cloud's credentials": re.compile(rb"(?i)\baws_secret_access_key\b"),
+}
+
+
+def _secret_in(content: bytes) -> str:
+    """Return what secret a file has; empty if none is known."""
+    return next((what for what, pattern in _SECRETS.items() if pattern.search(content)), "")
 
 
 _MODULE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
@@ -124,7 +167,7 @@ def local_modules(file: Path, folder: Path) -> dict[str, bytes]:
             module = folder / f"{name}.py"
             if module.name not in found and module.is_file():
                 with suppress(OSError):
-                    found[module.name] = module.read_bytes()
+                    found[module.name] = _read(module)
                     waiting.append(module)
     return found
 
@@ -132,7 +175,7 @@ def local_modules(file: Path, folder: Path) -> dict[str, bytes]:
 def _imported(file: Path) -> Iterator[str]:
     """Yield the first parts of the names of the modules that a file imports."""
     try:
-        tree = ast.parse(file.read_bytes())
+        tree = ast.parse(_read(file))
     except (OSError, SyntaxError, ValueError, RecursionError):
         return
     for node in ast.walk(tree):

@@ -19,8 +19,7 @@ from pathlib import Path
 from typing import Annotated
 
 import msgspec
-import yaml
-from elasticjob_api import names
+from elasticjob_api import names, yaml_documents
 from elasticjob_api.elasticjob import ElasticJob
 from elasticjob_api.meta import Json, Object
 from elasticjob_api.reserved_variables import member_variable_names, reserved_variable_error
@@ -40,6 +39,7 @@ from elasticjob_client.manifests import (
 )
 
 MAX_JOB_FILE_BYTES = 1024 * 1024
+_MOST_ERROR_CHARACTERS = 300
 """The API server accepts no larger objects."""
 _SUFFIX_ALPHABET = "bcdfghjklmnpqrstvwxz2456789"
 """The alphabet of Kubernetes' generated names, which avoids words."""
@@ -85,7 +85,8 @@ def read_job_file(path: Path) -> Submission:
     Raises `WrongArgument` if the file cannot be read, and the errors of `of_job_file`.
     """
     try:
-        text = path.read_text()
+        with path.open() as file:
+            text = file.read(MAX_JOB_FILE_BYTES + 1)
     except UnicodeDecodeError as error:
         raise WrongArgument(
             f"{path} is not a text; give a job file, or a Python script (.py)"
@@ -110,9 +111,9 @@ def of_job_file(text: str, *, source: str) -> Submission:
             f"{source}: {len(text)} characters; a job file has at most {MAX_JOB_FILE_BYTES}"
         )
     try:
-        found = [document for document in yaml.safe_load_all(text) if document is not None]
-    except (yaml.YAMLError, RecursionError, ValueError) as error:
-        raise ClientError(f"{source} is not YAML: {' '.join(str(error).split())[:300]}") from error
+        found = yaml_documents.read(text)
+    except yaml_documents.Unreadable as error:
+        raise ClientError(f"{source}: {str(error)[:_MOST_ERROR_CHARACTERS]}") from error
     if len(found) != 1:
         raise ClientError(
             f"{source} has {len(found)} documents; a job file has one; kubectl create -f takes more"

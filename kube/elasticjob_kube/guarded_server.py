@@ -26,8 +26,10 @@ log = logging.getLogger(__name__)
 MOST_CONNECTIONS = 256
 FIRST_REQUEST_SECONDS = 10.0
 """The time for the handshake of TLS and the first complete request."""
-_IDLE_SECONDS = 75.0
-"""How long a connection is kept after a request."""
+_IDLE_SECONDS = 120.0
+"""How long a connection is kept after a request: longer than the API server keeps one, or it would
+lose a question to the webhook that it sends just when the connection is closed.
+"""
 _SWEEP_SECONDS = 1.0
 _BACKLOG = 128
 _ACCEPTED_AT_ONCE = 16

@@ -100,19 +100,31 @@ async def load(path: Path | None, context: str | None) -> tuple[Settings, ssl.SS
 
 async def _load(files: str, context: str | None) -> Settings:
     settings = Settings()
-    options = {"config_file": files, "context": context, "client_configuration": settings}
+    merged, name = _merged(files, context)
+    options = {"config_file": files, "context": name, "client_configuration": settings}
     if iscoroutinefunction(config.load_kube_config):
         await config.load_kube_config(**options)
     else:
         await asyncio.to_thread(config.load_kube_config, **options)  # waits for plugins
-        settings.proxy = _proxy_url(files, context)
+        settings.proxy = _proxy_url(merged, name)
     return settings
 
 
-def _proxy_url(files: str, context: str | None) -> str | None:
+def _merged(files: str, context: str | None) -> tuple[Any, str]:
+    """Return all files as one kubeconfig, and the name of this context or of the current one.
+
+    The current context is that of the first file that names one, as for kubectl. The official
+    client takes the last one.
+    """
+    merger = config.kube_config.KubeConfigMerger(files)
+    named = (each.get("current-context") for each in merger.config_files.values())
+    current = next(filter(None, named), None)
+    return merger.config, context or current or merger.config["current-context"]
+
+
+def _proxy_url(merged: Any, context: str) -> str | None:
     """Return the proxy of a context's cluster, which older clients do not read."""
-    merged = config.kube_config.KubeConfigMerger(files).config
-    chosen = merged["contexts"].get_with_name(context or merged["current-context"])["context"]
+    chosen = merged["contexts"].get_with_name(context)["context"]
     cluster = merged["clusters"].get_with_name(chosen["cluster"])["cluster"]
     found: str | None = cluster.safe_get("proxy-url")
     return found
@@ -131,12 +143,11 @@ def _tls(settings: Settings) -> ssl.SSLContext:
 def namespace(path: Path | None, context: str | None) -> str:
     """Return the namespace of a context, the one that kubectl would use. Raises `NoAccess`."""
     with _usable(path):
-        contexts, current = config.list_kube_config_contexts(_files(path))
-    by_name = {each["name"]: each for each in contexts}
-    chosen = current if context is None else by_name.get(context)
-    if chosen is None:
-        raise NoAccess(f"context {context} is not in the kubeconfig; it has {', '.join(by_name)}")
-    return str(chosen["context"].get("namespace") or "default")
+        merged, name = _merged(_files(path), context)
+        by_name = {each["name"]: each["context"] for each in merged["contexts"]}
+    if name not in by_name:
+        raise NoAccess(f"context {name} is not in the kubeconfig; it has {', '.join(by_name)}")
+    return str(by_name[name].safe_get("namespace") or "default")
 
 
 def _files(path: Path | None) -> str:

@@ -19,6 +19,8 @@ from elasticjob._world_group import InterruptedJoin, Meeting
 
 _GREETING_BYTES = 64
 _GREETING_SECONDS = 10.0
+_MOST_STRANGERS = 256
+"""Connections without a greeting; the oldest one makes room for the next."""
 _SERVICE_SECONDS = 30.0
 _CONNECT_SECONDS = 2.0
 _POLL_SECONDS = 0.01
@@ -40,6 +42,7 @@ class Front:
         self._lock = threading.Lock()
         self._waiting: dict[int, set[socket.socket]] = {}
         self._relayed: set[socket.socket] = set()
+        self._strangers: dict[socket.socket, None] = {}
         self._round = 0
         self._service = Path()
         _start(self._accept)
@@ -64,13 +67,33 @@ class Front:
 
     def _accept(self) -> None:
         while True:
-            connection, _ = self._server.accept()
-            _start(self._serve, connection)
+            try:
+                connection, _ = self._server.accept()
+            except OSError:  # the process can open no file now
+                time.sleep(_POLL_SECONDS)
+                continue
+            with self._lock:
+                self._strangers[connection] = None
+                oldest = next(iter(self._strangers))
+                if len(self._strangers) > _MOST_STRANGERS:
+                    del self._strangers[oldest]
+                    _shut_down(oldest)
+            try:
+                _start(self._serve, connection)
+            except RuntimeError:  # the process can start no thread now
+                self._greeted(connection)
+                connection.close()
+
+    def _greeted(self, connection: socket.socket) -> None:
+        with self._lock:
+            self._strangers.pop(connection, None)
 
     def _serve(self, connection: socket.socket) -> None:
         with connection, contextlib.suppress(OSError, ValueError):
-            connection.settimeout(_GREETING_SECONDS)
-            kind, *numbers = _read_line(connection).split()
+            try:
+                kind, *numbers = _read_line(connection).split()
+            finally:
+                self._greeted(connection)
             connection.settimeout(None)
             if kind == b"here" and len(numbers) == 2:
                 self._wait(connection, int(numbers[0]), int(numbers[1]))
@@ -222,7 +245,9 @@ def _connect_to_service(service: socket.socket, path: Path) -> bool:
 
 def _read_line(connection: socket.socket) -> bytes:
     line = b""
+    deadline = time.monotonic() + _GREETING_SECONDS
     while not line.endswith(b"\n") and len(line) < _GREETING_BYTES:
+        connection.settimeout(max(deadline - time.monotonic(), _POLL_SECONDS))
         byte = connection.recv(1)
         if not byte:
             break

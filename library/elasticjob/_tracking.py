@@ -14,6 +14,7 @@ import ctypes
 import json
 import logging
 import os
+import select
 import subprocess
 import sys
 import threading
@@ -22,7 +23,7 @@ from collections import deque
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
-from typing import Protocol
+from typing import IO, Protocol
 
 from elasticjob_api import names
 
@@ -39,6 +40,8 @@ _PAUSE_SECONDS = 1.0
 _RETRY_SECONDS = 10.0
 _CONFIRM_SECONDS = 5.0
 _EXIT_SECONDS = 10.0
+_LOOK_MILLISECONDS = 200
+_READ_BYTES = 65_536
 _MOST_REFUSALS = 2
 """Reports that an open run has refused as often are dropped."""
 
@@ -54,7 +57,11 @@ class Writer(Protocol):
 
 
 class TrackerProcess:
-    """The process that writes; see `_tracker_process`."""
+    """The process that writes; see `_tracker_process`.
+
+    A tracker's library may fork. Its children keep the pipes open, so the end of a pipe does not
+    show that this process has ended, and no call may wait for it alone.
+    """
 
     def __init__(self) -> None:
         """Start it, with the modules that this process finds."""
@@ -63,17 +70,34 @@ class TrackerProcess:
             env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
-            text=True,
+            bufsize=0,
         )
 
     def write(self, reports: list[Report]) -> dict[str, str]:
         """Return the answer; raises OSError or ValueError when the process has ended."""
         assert self._popen.stdin is not None
         assert self._popen.stdout is not None
-        self._popen.stdin.write(json.dumps(reports) + "\n")
-        self._popen.stdin.flush()
-        answer: dict[str, str] = json.loads(self._popen.stdout.readline())
+        data = json.dumps(reports).encode() + b"\n"
+        while data:
+            self._wait(self._popen.stdin, select.POLLOUT)
+            data = data[os.write(self._popen.stdin.fileno(), data[: select.PIPE_BUF]) :]
+        line = b""
+        while not line.endswith(b"\n"):
+            self._wait(self._popen.stdout, select.POLLIN)
+            part = os.read(self._popen.stdout.fileno(), _READ_BYTES)
+            if not part:
+                raise OSError("it has closed its output")
+            line += part
+        answer: dict[str, str] = json.loads(line)
         return answer
+
+    def _wait(self, pipe: IO[bytes], event: int) -> None:
+        """Wait until a pipe is ready; raise OSError if the process has ended."""
+        poll = select.poll()
+        poll.register(pipe, event)
+        while not poll.poll(_LOOK_MILLISECONDS):
+            if self._popen.poll() is not None:
+                raise OSError(f"it has ended with exit code {self._popen.returncode}")
 
     def end(self) -> None:
         """Kill it, if it has not ended."""
@@ -127,10 +151,12 @@ class Tracking:
                 self._waiting.popleft()
                 self._drop(1, "the oldest reports are dropped, because it is slow or unreachable")
             if self._thread is None:
-                self._thread = threading.Thread(
-                    target=self._run, name="elasticjob-tracker", daemon=True
-                )
-                self._thread.start()
+                thread = threading.Thread(target=self._run, name="elasticjob-tracker", daemon=True)
+                try:
+                    thread.start()
+                except RuntimeError:  # this process may have no more threads now
+                    return
+                self._thread = thread
                 atexit.register(self.close)
             if len(self._waiting) == 1:  # waking the thread at every step would slow the training
                 self._changed.notify_all()

@@ -23,6 +23,7 @@ class WriteBehind:
         *,
         begin: Callable[[str], bool],
         complete: Callable[[str], bool],
+        remove: Callable[[str], None],
     ) -> None:
         """Prepare.
 
@@ -31,11 +32,13 @@ class WriteBehind:
             any_rank: returns whether its argument is true in any rank. The thread calls it.
             begin: begins a checkpoint in the storage.
             complete: completes it, if this world still trains.
+            remove: removes what was written of it, in rank 0.
         """
         self._storage = storage
         self._any_rank = any_rank
         self._begin = begin
         self._complete = complete
+        self._remove = remove
         self._stopped = threading.Event()
         self._thread: threading.Thread | None = None
         self._source = ""
@@ -76,8 +79,10 @@ class WriteBehind:
         except AgentError as error:
             log.info("checkpoint %s is not written to the storage: %s", target, error)
             return
-        if not written and not self._stopped.is_set():
-            log.warning("checkpoint %s is only in memory; a later one is written", target)
+        if not written:
+            if not self._stopped.is_set():
+                log.warning("checkpoint %s is only in memory; a later one is written", target)
+            self._remove(target)
 
     def _all(self, act: Callable[[], bool]) -> bool:
         """Call a function in every rank; return whether it has succeeded in all."""

@@ -23,6 +23,7 @@ from typing import Any, TypeVar
 from elasticjob._agent_connection import AgentError
 from elasticjob._checkpoint_interval import CheckpointInterval
 from elasticjob._state import open_state
+from elasticjob._storage_errors import is_of_storage
 from elasticjob._write_behind import WriteBehind
 from elasticjob.agreement import AnyRank, can_stop_together, should_stop_together
 from elasticjob.checkpoint_storage import COMPLETE, CheckpointStorage, open_storage
@@ -37,7 +38,11 @@ log = logging.getLogger("elasticjob")
 
 _ACCOUNTS = "elasticjob-data-sets.json"
 _KEY = "elasticjob/checkpoint"
-_RETRY_SECONDS = 1.0
+_SECOND = 1.0
+_LONGEST_PAUSE = 60
+"""Seconds between two tries to save the end of a training."""
+_MOST_TRIES = 10
+"""Tries that fail one after the other because of the storage; they take about five minutes."""
 _NAME = re.compile(r"checkpoint-(\d{4})-(\d{10})-(\d{12})-")
 """Series, round and step."""
 AnyShards = TypeVar("AnyShards", bound=Shards[Any])
@@ -122,6 +127,8 @@ class Checkpointer:
         """The newest complete checkpoint in memory."""
         self._warned = False
         """The log says why a checkpoint was not saved in memory."""
+        self._problem: Exception | None = None
+        """Why the storage has not taken the last checkpoint of this rank."""
         # Processes that save alone, or have several roles, need not all have a Checkpointer.
         several_save = world is None and self._stops_together
         self._state = open_state(folder, self._world) if several_save else None
@@ -189,24 +196,43 @@ class Checkpointer:
             raise SystemExit(0)
 
     def finish(self, step: int, save: Save) -> None:
-        """Save the end of the training; retry, or the job would succeed with an older model."""
+        """Save the end of the training; retry, or the job would succeed with an older model.
+
+        While no master runs, this waits.
+
+        Raises:
+            OSError: the storage has not taken it in some minutes, for example because it is full.
+            SystemExit: this process has confirmed a stop.
+            AgentError: this world has ended.
+        """
+        failures = 0
+        pause = 1
         while not self.save(step, save):
-            if self._any_rank(should_stop()):
-                confirm_stop()
-                raise SystemExit(0)
-            time.sleep(_RETRY_SECONDS)
+            failures = failures + 1 if self._any_rank(self._problem is not None) else 0
+            if failures >= _MOST_TRIES:
+                raise self._not_saved(step) from self._problem
+            for _ in range(pause):
+                if self._any_rank(should_stop()):
+                    confirm_stop()
+                    raise SystemExit(0)
+                time.sleep(_SECOND)
+            pause = min(2 * pause, _LONGEST_PAUSE)
 
     def save(self, step: int, save: Save) -> bool:
         """Save a checkpoint in all ranks or in none; return whether it is saved in the storage."""
         if self._behind is not None:
             self._behind.stop(self._timeout)
         name = self._next_name(step)
-        saved = self._all(self._flush) and self._all(lambda: self._begin(name))
-        return (
-            saved
+        self._problem = None
+        saved = (
+            self._all(self._flush)
+            and self._all(lambda: self._begin(name))
             and self._all(lambda: self._write(save, name))
             and self._all(lambda: self._complete(name))
         )
+        if not saved:
+            self._remove_old(name)  # its files may be what fills the disk
+        return saved
 
     def _save_soon(self, step: int, save: Save, *, stop: bool) -> bool:
         """Save a checkpoint in memory, if there is room, and write it to the storage later.
@@ -246,7 +272,9 @@ class Checkpointer:
                 (path / _ACCOUNTS).write_bytes(self._data_accounts())
             save(str(path))
             folder.finish(name, rank, parts=self._world.size)
-        except (OSError, RuntimeError) as error:  # RuntimeError: PyTorch's, for a full file system
+        except Exception as error:
+            if not (isinstance(error, RuntimeError) or is_of_storage(error)):
+                raise
             folder.remove_part(name, rank)
             if not self._warned:
                 log.warning("checkpoints are saved in the storage only: %s", error)
@@ -273,6 +301,7 @@ class Checkpointer:
             any_rank,
             begin=self._begin_copy,
             complete=self._complete,
+            remove=self._remove_old,
         )
 
     def _store_found(self, name: str) -> None:
@@ -304,7 +333,11 @@ class Checkpointer:
         """Call a function in every rank; return whether it has succeeded in all."""
         try:
             succeeded = act()
-        except (OSError, TimeoutError, AgentError) as error:
+        except Exception as error:
+            if is_of_storage(error):
+                self._problem = error
+            elif not isinstance(error, (TimeoutError, AgentError)):
+                raise
             log.warning("the checkpoint is given up: %s", error)
             succeeded = False
         return not self._any_rank(not succeeded)
@@ -340,18 +373,28 @@ class Checkpointer:
         if not may_commit(self._timeout):
             return False
         self._storage.write(name, COMPLETE, b"")
-        try:
-            self._remove_old(name)
-        except OSError as error:
-            log.warning("old checkpoints are not removed: %s", error)
+        self._remove_old(name)
         return True
 
     def _remove_old(self, newest: str) -> None:
-        """Remove the complete checkpoints beyond `keep`, and older incomplete ones."""
-        kept = self._storage.complete()[-self._keep :]
-        for name in self._storage.all():
-            if name < newest and name not in kept:
-                self._storage.remove(name)
+        """Remove, in rank 0, complete checkpoints beyond `keep`, and incomplete ones up to this."""
+        if self._world.rank != 0:
+            return
+        try:
+            kept = self._storage.complete()[-self._keep :]
+            for name in self._storage.all():
+                if name <= newest and name not in kept:
+                    self._storage.remove(name)
+        except OSError as error:
+            log.warning("old checkpoints are not removed: %s", error)
+
+    def _not_saved(self, step: int) -> OSError:
+        why = self._problem or "another rank could not write, and its log says why"
+        return OSError(
+            f"step {step}: the end of the training cannot be saved in {self._storage.address('')}: "
+            f"{why}; {_MOST_TRIES} tries have failed. Free space there, or keep fewer checkpoints "
+            f"(keep={self._keep}): the training continues from the last one when it starts again"
+        )
 
     def _agree_on_start(self) -> tuple[int, str]:
         """Return the series of this world's checkpoints, and the newest one's name or "".

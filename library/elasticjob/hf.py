@@ -11,7 +11,6 @@ import torch  # type: ignore[import-not-found, unused-ignore]
 from transformers import TrainerCallback  # type: ignore[import-not-found, unused-ignore]
 
 from elasticjob._agent_connection import agent_connection
-from elasticjob._hf_loss import watch_loss
 from elasticjob._process import check_not_alone
 from elasticjob.agreement import can_stop_together, should_stop_together
 from elasticjob.commit import may_commit
@@ -60,6 +59,8 @@ class ElasticJob(TrainerCallback):  # type: ignore[misc, unused-ignore]
         self.stopped = False
         check_not_alone(args.world_size)
         if agent_connection() is not None and not args.torch_compile:
+            from elasticjob._hf_loss import watch_loss  # no other use needs it
+
             watch_loss(kwargs.get("model"))
 
     def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:

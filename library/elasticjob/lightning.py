@@ -63,6 +63,7 @@ class ElasticJob(Callback):  # type: ignore[misc, unused-ignore]
         """
         self.stopped = False
         check_not_alone(trainer.world_size)
+        _skip_trained_batches(trainer.fit_loop)
         self._step = trainer.global_step
         total = trainer.estimated_stepping_batches  # infinite without a limit
         self._total = int(total) if 0 < total < float("inf") else None
@@ -99,6 +100,22 @@ class ElasticJob(Callback):  # type: ignore[misc, unused-ignore]
         trainer.save_checkpoint(part)
         if trainer.is_global_zero and may_commit():
             Path(part).replace(self._checkpoint)
+
+
+def _skip_trained_batches(fit_loop: Any) -> None:
+    """Skip the batches of the epoch that were trained before the checkpoint.
+
+    Lightning trains as many batches as are left of the epoch, but begins with the first ones again.
+    Loaders with a state continue by themselves.
+    """
+    trained = fit_loop.epoch_loop.batch_progress.current.processed
+    fetcher = fit_loop._data_fetcher
+    stateful = any(hasattr(each, "load_state_dict") for each in fit_loop._combined_loader.flattened)
+    if stateful or (fetcher.length is not None and trained >= fetcher.length):
+        return
+    for _ in range(trained):
+        next(fetcher)
+    fetcher.fetched -= trained  # Lightning adds them
 
 
 def _stop_requested(trainer: Any) -> bool:

@@ -17,6 +17,7 @@ from typing import Literal
 
 from elasticjob_api import names
 from elasticjob_api.frameworks import FRAMEWORKS, Framework, framework_of
+from elasticjob_api.last_words import exit_text
 from elasticjob_api.step_report import StepReport
 from elasticjob_shards import LeasesOfRound, Ledgers
 
@@ -205,14 +206,14 @@ class Controller:
         crashed = event.exit_code and not event.requested
         if crashed and member.process_round == event.round:
             pod = member.identity.pod_name
-            message = f"{pod} in round {event.round}: exit code {event.exit_code}"
+            message = f"{pod} in round {event.round}: {exit_text(event.exit_code)}"
             self.record_event("ProcessFailed", message)
         self.handle(event)
 
     def restarted(self, member: Member, restarts: int, exit_code: int, message: str) -> None:
         """Handle that a member's agent restarts a crashed process in its pod."""
         self._apply(member_events.ProcessRestarted(member.uid, restarts))
-        text = f"{member.identity.pod_name}: restart {restarts}, after exit code {exit_code}"
+        text = f"{member.identity.pod_name}: restart {restarts}, after {exit_text(exit_code)}"
         self.record_event(PROCESS_RESTARTED, f"{text}: {message}" if message else text)
 
     def handle(self, event: events.Event) -> None:

@@ -221,12 +221,16 @@ class ScalingControl:
 
     def belief(self, scaling: JobScaling) -> Belief:
         """Return what the measurements say about the sizes."""
-        rates = self.autoscaler.memory.rates.by_size
-        noise = self.autoscaler.memory.rates.noise
-        objective = self.autoscaler.objective(scaling)
-        return self._belief.form(
-            Evidence(rates, noise, scaling.desired, self.bounds(scaling), objective)
+        known = self.autoscaler.memory.rates
+        evidence = Evidence(
+            known.by_size,
+            known.noise,
+            scaling.desired,
+            self.bounds(scaling),
+            self.autoscaler.objective(scaling),
+            known.node,
         )
+        return self._belief.form(evidence)
 
     def bounds(self, scaling: JobScaling) -> Bounds:
         """Return the sizes that may be requested, given the known needs of the members."""

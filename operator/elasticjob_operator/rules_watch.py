@@ -11,8 +11,7 @@ import logging
 from dataclasses import dataclass
 from typing import Any
 
-import yaml
-from elasticjob_api import names
+from elasticjob_api import names, yaml_documents
 from elasticjob_kube.errors import KubeError, NotFound, Refused
 from elasticjob_kube.resources import CONFIG_MAPS
 from elasticjob_kube.session import Kube
@@ -115,6 +114,9 @@ def _parsed(data: dict[str, str]) -> Any:
     if len(text) > _MAX_CHARACTERS:
         raise ValueError(f"{len(text)} characters are more than {_MAX_CHARACTERS}")
     try:
-        return yaml.safe_load(text)
-    except (yaml.YAMLError, RecursionError) as error:
-        raise ValueError(f"it is not YAML: {' '.join(str(error).split())[:300]}") from error
+        found = yaml_documents.read(text)
+    except yaml_documents.Unreadable as error:
+        raise ValueError(f"it is not YAML: {str(error)[:300]}") from error
+    if len(found) > 1:
+        raise ValueError(f"{len(found)} documents; the rules are one")
+    return found[0] if found else None

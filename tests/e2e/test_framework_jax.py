@@ -7,8 +7,10 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.changing_job import check_one_model
 from tests.support.e2e.sandbox import EXAMPLES, Sandbox, digits
 from tests.support.e2e.trial import Trial, check_worlds, worlds
+from tests.support.local_job import LocalJob
 
 pytestmark = [
     pytest.mark.thorough,
@@ -72,3 +74,8 @@ async def test_processes_continue_through_resizes_and_a_killed_process(
     check_worlds(worlds(log), checkpoint_steps=1)
     steps = WORLDS_EPOCHS * 12
     assert f"finished: {steps} steps, {WORLDS_EPOCHS * 1500} samples" in log
+
+
+@pytest.mark.guarantee("one-world")
+def test_processes_train_one_model_as_a_single_process_would(local_job: LocalJob) -> None:
+    check_one_model(local_job, "jax", sys.executable)

@@ -10,10 +10,12 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.changing_job import check_one_model
 from tests.support.e2e import pytorch_job, standby_processes
 from tests.support.e2e.pytorch_job import CHECKPOINT_STEPS, SCRIPT, SLOTS, check_end
 from tests.support.e2e.sandbox import Sandbox
 from tests.support.e2e.trial import Trial, check_worlds, worlds
+from tests.support.local_job import LocalJob
 from tests.support.local_run import local_run
 from tests.support.wait import until
 
@@ -161,3 +163,8 @@ def test_a_ddp_program_is_scaled_locally_while_it_trains_without_losing_a_step(
     assert [world.size for world in found] == [2, 3, 1], log
     check_worlds(found, checkpoint_steps=CHECKPOINT_STEPS)
     check_end(log, LOCAL_EPOCHS)
+
+
+@pytest.mark.guarantee("one-world")
+def test_processes_train_one_model_as_a_single_process_would(local_job: LocalJob) -> None:
+    check_one_model(local_job, "pytorch", pytorch_job.python())

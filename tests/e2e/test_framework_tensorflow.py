@@ -12,6 +12,7 @@ import pytest
 from elasticjob_api.meta import Json
 from elasticjob_cli.dev.observer import JobObserver
 
+from tests.support.changing_job import check_one_model
 from tests.support.convert import sample
 from tests.support.e2e.converted import create_converted
 from tests.support.e2e.kubectl_user import KubectlUser
@@ -19,6 +20,7 @@ from tests.support.e2e.parameter_servers import SECONDS, example_job, succeeds_w
 from tests.support.e2e.sandbox import Sandbox
 from tests.support.e2e.trial import Trial, check_worlds, worlds
 from tests.support.framework_python import installed_by
+from tests.support.local_job import LocalJob
 
 pytestmark = [
     pytest.mark.thorough,
@@ -253,3 +255,10 @@ def test_a_converted_job_of_dl_operator_trains_with_the_static_cluster_of_its_tf
     # A worker ends when it sees that all together have trained 500 steps. Other workers may train
     # some more before they see it.
     assert 500 <= saved < 510, ended
+
+
+@pytest.mark.guarantee("one-world")
+def test_processes_train_one_model_as_a_single_process_would(
+    local_job: LocalJob, python: str
+) -> None:
+    check_one_model(local_job, "tensorflow", python)

@@ -3,43 +3,60 @@
 from __future__ import annotations
 
 import re
-import signal
-from collections.abc import Mapping
 from pathlib import Path
 
-import psutil
 import pytest
 from elasticjob_api import names
 
-from tests.support.e2e.trial import check_worlds, worlds
-from tests.support.framework_python import LIBRARY, installed_by
+from tests.support.changing_job import SUPPORT, check_weights, train_through_changes
+from tests.support.framework_python import installed_by
 from tests.support.local_job import LocalJob
 
 pytestmark = pytest.mark.thorough
-SUPPORT = Path(__file__).parents[1] / "support"
-SCRIPT = "_training.py"
-"""The end of each script's name."""
+LIBRARIES = ("accelerate", "trainer", "lightning")
+"""Those of library_training.py."""
 BATCH = 12
-CHECKPOINT_STEPS = 20
 
 LAUNCHERS = {
     "torchrun": ["python", "-m", "torch.distributed.run", "--log-dir=logs"],
     "accelerate": ["accelerate", "launch", "--mixed_precision=no"],
     "deepspeed": ["deepspeed", "--no_local_rank"],
-    "fabric": ["fabric", "run", "model", "--accelerator=cpu"],
+    "fabric": ["fabric", "run", "--accelerator=cpu"],
+    "none": ["python"],
 }
 """Each with an option of its user."""
 
 
 @pytest.mark.guarantee("launchers-of-pytorch")
-@pytest.mark.parametrize("launcher", LAUNCHERS)
+@pytest.mark.parametrize("launcher", ["torchrun", "accelerate", "deepspeed", "fabric"])
 # `deepspeed` imports PyTorch twice before its processes do: six of them take minutes to start on a
 # loaded machine.
 @pytest.mark.parametrize(("pods", "slots"), [(2, 1), (1, 2)])
 def test_each_launcher_trains_through_resizes_and_a_kill_with_every_sample_once(
     local_job: LocalJob, launcher: str, pods: int, slots: int
 ) -> None:
-    train(local_job, launcher, "launched_training.py", pods, {names.ENV_SLOTS: str(slots)})
+    train(local_job, launcher, "launched_training.py", pods=pods, slots=slots)
+    (end,) = re.findall(r"end: (\d+) steps, (\d+) samples, sum (\d+)", local_job.log())
+    steps, samples, total = map(int, end)
+    assert samples == steps * BATCH
+    assert total == samples * (samples - 1) // 2, "a sample is lost, or there twice"
+
+
+@pytest.mark.guarantee("one-world")
+@pytest.mark.parametrize(
+    ("launcher", "library", "pods", "slots"),
+    [
+        *(("none", library, 2, 1) for library in LIBRARIES),
+        *(("none", library, 1, 2) for library in LIBRARIES),
+        *(("accelerate", library, 2, 1) for library in LIBRARIES),
+        ("torchrun", "trainer", 1, 2),
+    ],
+)
+def test_processes_of_a_library_train_one_model_as_a_single_process_would(
+    local_job: LocalJob, launcher: str, library: str, pods: int, slots: int
+) -> None:
+    train(local_job, launcher, "library_training.py", library, pods=pods, slots=slots)
+    check_weights(local_job)
 
 
 @pytest.mark.guarantee("sharded-checkpoints")
@@ -47,7 +64,7 @@ def test_each_launcher_trains_through_resizes_and_a_kill_with_every_sample_once(
 def test_a_model_of_zero_continues_in_a_world_of_another_size_bit_for_bit(
     local_job: LocalJob, stage: str
 ) -> None:
-    train(local_job, "deepspeed", "zero_training.py", 2, {"STAGE": stage})
+    train(local_job, "deepspeed", "zero_training.py", STAGE=stage)
     log = local_job.log()
     saved = dict(re.findall(r"stopped after step (\d+) state (\w+)", log))
     read = dict(re.findall(r"from step (\d+) state (\w+)", log))
@@ -57,66 +74,21 @@ def test_a_model_of_zero_continues_in_a_world_of_another_size_bit_for_bit(
 
 
 def train(
-    job: LocalJob, launcher: str, script: str, pods: int, variables: Mapping[str, str]
+    job: LocalJob,
+    launcher: str,
+    script: str,
+    *arguments: str,
+    pods: int = 2,
+    slots: int = 1,
+    **variables: str,
 ) -> None:
-    """Train by a number of pods, by one more, without that one, and with a killed process."""
     job.framework = "pytorch"
-    slots = int(variables.get(names.ENV_SLOTS, "1"))
     program, *options = LAUNCHERS[launcher]
-    launchers = Path(installed_by("launchers_env"), "bin")
-    command = (str(launchers / program), *options, str(SUPPORT / script))
-    environment = {
-        **{"FOLDER": str(job.folder), "PYTHONPATH": LIBRARY, "GLOO_SOCKET_IFNAME": "lo"},
-        **variables,
-    }
-    job.start_master(pods)
-    agents = [job.start_agent(index, *command, **environment) for index in range(pods)]
-    world = trains(job, pods * slots)
-    agents.append(job.start_agent(pods, *command, **environment))
-    world = trains(job, (pods + 1) * slots, after=world)
-    agents[-1].send_signal(signal.SIGTERM)
-    world = trains(job, pods * slots, after=world)
-    assert agents.pop().wait() == names.EXIT_DRAINED
-    assert launchers_below(agents[-1].pid) == 1
-    max(ranks(agents[-1].pid), key=lambda each: each.pid).send_signal(signal.SIGKILL)
-    job.wait("the pod fails", lambda: agents[-1].poll() is not None)
-    assert agents[-1].returncode == 128 + signal.SIGKILL, "not the launcher's own code"
-    agents[-1] = job.start_agent(pods - 1, *command, **environment)
-    trains(job, pods * slots, after=world)
-    (job.folder / "finish").touch()
-    job.wait("the agents end", lambda: all(agent.poll() is not None for agent in agents))
-    assert {agent.returncode for agent in agents} == {0}, job.log()
-    found = worlds(job.log())
-    check_worlds(found, checkpoint_steps=CHECKPOINT_STEPS)
-    sizes = [size * slots for size in (pods, pods + 1, pods, pods)]
-    assert [each.size for each in found] == sizes, found
-    (end,) = re.findall(r"end: (\d+) steps, (\d+) samples, sum (\d+)", job.log())
-    steps, samples, total = map(int, end)
-    assert samples == steps * BATCH
-    assert total == samples * (samples - 1) // 2, "a sample is lost, or there twice"
-
-
-def trains(job: LocalJob, size: int, *, after: int = 0) -> int:
-    """Wait until a world of a later round has trained beyond a checkpoint; return its round."""
-
-    def steps() -> list[str]:
-        found = re.findall(rf"round (\d+) size {size} step \d+", job.log())
-        return [each for each in found if int(each) > after]
-
-    job.wait(f"steps of {size} processes", lambda: len(steps()) * 5 > CHECKPOINT_STEPS)
-    return int(steps()[-1])
-
-
-def ranks(agent: int) -> list[psutil.Process]:
-    """Return the training processes below an agent: they start no other with the script."""
-    below = [each for each in psutil.Process(agent).children(recursive=True) if runs(each)]
-    parents = {each.ppid() for each in below}
-    return [each for each in below if each.pid not in parents]
-
-
-def launchers_below(agent: int) -> int:
-    return sum(runs(each) for each in psutil.Process(agent).children())
-
-
-def runs(process: psutil.Process) -> bool:
-    return any(word.endswith(SCRIPT) for word in process.cmdline())
+    programs = Path(installed_by("callbacks_env")).parent
+    train_through_changes(
+        job,
+        [str(programs / program), *options, str(SUPPORT / script), *arguments],
+        pods,
+        variables={names.ENV_SLOTS: str(slots), **variables},
+        launched=launcher != "none",
+    )

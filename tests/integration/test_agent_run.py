@@ -14,9 +14,9 @@ import pytest
 from elasticjob_api import names
 from elasticjob_api.v1 import agent_pb2 as pb
 
-from tests.support.agent_process import Run, alive, python
+from tests.support.agent_process import Run, alive, handles, python
 from tests.support.fake_master import FakeMaster
-from tests.support.wait import SECONDS, until
+from tests.support.wait import until
 
 # --- life of a process
 
@@ -34,6 +34,21 @@ async def test_the_command_runs_in_its_world_and_its_success_is_the_agents(
     assert (exited.exit_code, exited.asked) == (0, False)
     await fake_master.order(exit=pb.Exit())
     assert (await agent.end())[:2] == (0, "hello 3 0\ntoken:\n")
+
+
+@pytest.mark.guarantee("one-world")
+@pytest.mark.parametrize(("framework", "expected"), [("pytorch", "true"), ("jax", "unset")])
+async def test_libraries_of_pytorch_form_a_world_where_no_accelerator_is(
+    fake_master: FakeMaster, run: Run, framework: str, expected: str
+) -> None:
+    agent = await run(
+        *("sh", "-c", "echo ${ACCELERATE_USE_CPU-unset}"),
+        **{names.ENV_FRAMEWORK: framework, "CUDA_VISIBLE_DEVICES": ""},
+    )
+    await fake_master.begin(1)
+    await fake_master.exited(1)
+    await fake_master.order(exit=pb.Exit())
+    assert (await agent.end())[:2] == (0, f"{expected}\n")
 
 
 @pytest.mark.parametrize(("script", "code"), [("exit 7", 7), ("kill -9 $$", 137)])
@@ -164,9 +179,7 @@ async def test_the_agent_can_leave_before_any_master_has_answered(
 ) -> None:
     await fake_master.stop()
     agent = await run("sleep", "600")
-    assert b"no connection to the master" in await asyncio.wait_for(
-        agent.process.stderr.readline(), SECONDS
-    )
+    await until("it handles SIGTERM", lambda: handles(agent.process.pid, signal.SIGTERM))
     agent.process.send_signal(signal.SIGTERM)
     assert (await agent.end())[0] == 143
 
@@ -428,10 +441,7 @@ async def test_a_member_is_ready_once_accepted_and_stays_ready_without_a_master(
 
     await fake_master.stop()
     agent = await run("sleep", "60", **{names.ENV_POD_IP: address})
-    while b"no connection to the master" not in await asyncio.wait_for(
-        agent.process.stderr.readline(), SECONDS
-    ):
-        pass
+    await until("it has begun", lambda: handles(agent.process.pid, signal.SIGTERM))
     assert not await ready()
     await fake_master.start()
     await fake_master.begin(1)

@@ -75,10 +75,10 @@ def test_killed_workers_and_masters_are_replaced_and_the_training_succeeds(
     process = run.start("-n", "2", "--framework", "pytorch", run.program(TRAINING))
     run.wait_for_line(r"round \d+ size 2 ")
     run.part(process, MASTER)[0].kill()
-    run.wait_for_line(r"the master has failed \(ended by signal 9\) and is restarted")
+    run.wait_for_line(r"the master has failed \(ended by SIGKILL\) and is restarted")
     begun = len(run.numbers(r"round \d+ size (2) "))
     run.part(process, AGENT)[0].kill()
-    run.wait_for_line(r"worker \d has failed \(ended by signal 9\) and is restarted")
+    run.wait_for_line(r"worker \d has failed \(ended by SIGKILL\) and is restarted")
     wait_until(
         "a world of 2 again",
         lambda: len(run.numbers(r"round \d+ size (2) ")) >= begun + 2,

@@ -172,7 +172,7 @@ async def test_the_history_names_restarts_of_processes_in_their_pods(
     await first.send(restarted=pb.ProcessRestarted(restarts=3, exit_code=137))
     expected = {
         ("ProcessRestarted", f"{first.name}: restart 2, after exit code 9: ValueError: no"),
-        ("ProcessRestarted", f"{first.name}: restart 3, after exit code 137"),
+        ("ProcessRestarted", f"{first.name}: restart 3, after exit code 137 (SIGKILL)"),
     }
     await until("both", lambda: events(channel), lambda found: expected <= set(found))
     told = await JobServiceStub(channel).GetMembers(job_pb2.GetMembersRequest())

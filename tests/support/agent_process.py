@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
+import signal
 import sys
 import textwrap
 from collections.abc import AsyncIterator, Callable, Mapping
@@ -112,6 +113,13 @@ def python(folder: Path, text: str) -> tuple[str, ...]:
     script = folder / "train.py"
     script.write_text(textwrap.dedent(text))
     return (sys.executable, "-u", str(script))
+
+
+def handles(pid: int, number: signal.Signals) -> bool:
+    """Return whether a process catches a signal, as an agent that has begun catches SIGTERM."""
+    status = Path(f"/proc/{pid}/status").read_text()
+    caught = next(line for line in status.splitlines() if line.startswith("SigCgt:"))
+    return bool(int(caught.split()[1], 16) >> (number - 1) & 1)
 
 
 def alive(pid: int) -> bool:

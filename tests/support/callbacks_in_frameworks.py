@@ -134,6 +134,83 @@ def test_a_hugging_face_trainer_saves_stops_and_continues(
         assert agent.reports[-1]["total"] == 40
 
 
+@pytest.mark.parametrize("reads_count", [True, False])
+@pytest.mark.parametrize("declared", [True, False])
+def test_hugging_face_refuses_a_loss_that_would_grow_with_the_world(
+    reads_count: bool, declared: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    torch = pytest.importorskip("torch")
+    transformers = pytest.importorskip("transformers", minversion="5")
+    from elasticjob.hf import ElasticJob
+
+    class Model(torch.nn.Linear):  # type: ignore[misc, name-defined, unused-ignore]
+        def forward(self, x: Any, labels: Any, **more: Any) -> Any:
+            squares = (super().forward(x) - labels) ** 2
+            return {
+                "loss": squares.sum() / more["num_items_in_batch"]
+                if reads_count
+                else squares.mean()
+            }
+
+    model = Model(3, 1)
+    if declared:
+        model.accepts_loss_kwargs = reads_count
+    data = [{"x": torch.zeros(3), "labels": torch.zeros(1)} for _ in range(2 * BATCH)]
+    arguments = transformers.TrainingArguments(
+        str(tmp_path), max_steps=2, report_to=[], use_cpu=True, save_strategy="no"
+    )
+    with fake_agent(tmp_path, monkeypatch):
+        trainer = transformers.Trainer(
+            model, arguments, train_dataset=data, callbacks=[ElasticJob()]
+        )
+        if reads_count or declared:
+            assert trainer.train().global_step == 2
+        else:
+            with pytest.raises(RuntimeError, match=r"set model\.accepts_loss_kwargs"):
+                trainer.train()
+
+
+def test_lightning_trains_the_rest_of_an_epoch_after_a_checkpoint_in_it(tmp_path: Path) -> None:
+    torch = pytest.importorskip("torch")
+    lightning = pytest.importorskip("lightning.pytorch")
+    from elasticjob.lightning import ElasticJob
+
+    numbers: list[int] = []
+
+    class Model(lightning.LightningModule):  # type: ignore[misc, name-defined, unused-ignore]
+        def __init__(self) -> None:
+            super().__init__()
+            self.layer = torch.nn.Linear(1, 1)
+
+        def training_step(self, batch: Any, index: int) -> Any:
+            numbers.append(int(batch))
+            return self.layer(batch).sum()
+
+        def configure_optimizers(self) -> Any:
+            return torch.optim.SGD(self.parameters(), lr=0.1)
+
+    def train(steps: int, resume_from: Path | None = None) -> list[int]:
+        numbers.clear()
+        trainer = lightning.Trainer(
+            default_root_dir=tmp_path, accelerator="cpu", max_steps=steps, logger=False,
+            enable_progress_bar=False, enable_model_summary=False,
+            callbacks=[
+                ElasticJob(tmp_path / "stop.ckpt"),
+                lightning.callbacks.ModelCheckpoint(
+                    tmp_path, "{step}", every_n_train_steps=1, save_top_k=-1
+                ),
+            ],
+        )  # fmt: skip
+        loader = torch.utils.data.DataLoader(torch.arange(8.0)[:, None], batch_size=1)
+        trainer.fit(Model(), loader, ckpt_path=resume_from, weights_only=False)
+        return list(numbers)
+
+    assert train(10) == [0, 1, 2, 3, 4, 5, 6, 7, 0, 1]
+    for step in (1, 5, 9):
+        rest = [number % 8 for number in range(step, 12)]
+        assert train(12, tmp_path / f"step={step}.ckpt") == rest
+
+
 @pytest.mark.usefixtures("_report_every_step")
 def test_lightning_saves_and_stops_despite_min_epochs_and_continues(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch

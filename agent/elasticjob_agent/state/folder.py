@@ -10,16 +10,17 @@ The training process writes there, too, and removes old checkpoints.
 from __future__ import annotations
 
 import os
-import shutil
-import stat
-import tempfile
+import secrets
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
+from elasticjob_agent.state import below
 from elasticjob_agent.state.parts import MAX_MANIFEST_BYTES, Manifest, PartName, manifest
 
 CHUNK_BYTES = 1 << 20
+_INCOMING = "incoming"
+_COMPLETE = "complete"
 _KEPT_COPIES = 2
 """Checkpoints of a store of which copies for other members are kept."""
 
@@ -35,10 +36,9 @@ class StateFolder:
         """Use a folder, and remove what an earlier agent has left unfinished in it."""
         self.most_bytes = most_bytes
         self._root = root
-        self._incoming = root / "incoming"
         self._copies: dict[PartName, int] = {}
         self._arriving: dict[PartName, int] = {}
-        shutil.rmtree(self._incoming, ignore_errors=True)
+        below.remove(root, (_INCOMING,))
 
     def manifest(self, name: PartName) -> Manifest:
         """Return the manifest of a part.
@@ -46,13 +46,12 @@ class StateFolder:
         Raises:
             OSError, ValueError: the part is not here, or is not whole.
         """
-        path = self._path(name).with_name(f"{name.part}.json")
-        with os.fdopen(self._open(path.relative_to(self._root)), "rb") as file:
+        with os.fdopen(below.file(self._root, _manifest_path(name)), "rb") as file:
             return manifest(file.read(MAX_MANIFEST_BYTES + 1), name)
 
     def has(self, name: PartName) -> bool:
         """Return whether a part is here."""
-        return self._path(name).with_name(f"{name.part}.json").exists()
+        return below.exists(self._root, _manifest_path(name))
 
     def is_arriving(self, name: PartName) -> bool:
         """Return whether another member sends a part at this moment."""
@@ -60,11 +59,11 @@ class StateFolder:
 
     def is_complete(self, name: PartName) -> bool:
         """Return whether all processes had saved the checkpoint of a part."""
-        return (self._path(name).parent / "complete").exists()
+        return below.exists(self._root, (*name[:2], _COMPLETE))
 
     def note_complete(self, name: PartName) -> None:
         """Note that all processes had saved the checkpoint of a part."""
-        (self._path(name).parent / "complete").touch()
+        os.close(below.file(self._root, (*name[:2], _COMPLETE), os.O_WRONLY | os.O_CREAT))
 
     def chunks(self, name: PartName, content: Manifest) -> Iterator[bytes]:
         """Yield the bytes of a part's files.
@@ -73,7 +72,8 @@ class StateFolder:
             OSError: a file is not as the manifest says, or was removed meanwhile.
         """
         for path, size in content.files.items():
-            with os.fdopen(self._open(Path(*name, path)), "rb", buffering=0) as file:
+            opened = below.file(self._root, (*name, *path.split("/")))
+            with os.fdopen(opened, "rb", buffering=0) as file:
                 left = size
                 while left:
                     data = file.read(min(left, CHUNK_BYTES))
@@ -104,11 +104,10 @@ class StateFolder:
             raise OSError(
                 f"the part has {content.size} bytes, and {used} of {self.most_bytes} are in use"
             )
-        self._incoming.mkdir(exist_ok=True)
-        folder = Path(tempfile.mkdtemp(dir=self._incoming))
+        folder = (_INCOMING, secrets.token_hex(8))
         self._arriving[name] = content.size if copy else 0
         try:
-            incoming = Incoming(folder, content)
+            incoming = Incoming(self._root, folder, content)
             yield incoming
             incoming.close()
             self._finish(folder, name, content)
@@ -116,19 +115,19 @@ class StateFolder:
                 self._copies[name] = content.size
         finally:
             del self._arriving[name]
-            shutil.rmtree(folder, ignore_errors=True)
+            below.remove(self._root, folder)
 
-    def _finish(self, folder: Path, name: PartName, content: Manifest) -> None:
-        path = self._path(name)
-        path.parent.mkdir(parents=True, exist_ok=True)
-        shutil.rmtree(path, ignore_errors=True)
-        written = folder.with_name(f"{folder.name}.json")
-        written.write_bytes(content.encode())
+    def _finish(self, folder: tuple[str, str], name: PartName, content: Manifest) -> None:
+        written = (folder[0], f"{folder[1]}.json")
+        below.remove(self._root, name)
         try:
-            folder.rename(path)
-            written.rename(path.with_name(f"{name.part}.json"))
+            flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL
+            with os.fdopen(below.file(self._root, written, flags), "wb") as file:
+                file.write(content.encode())
+            below.move(self._root, folder, name)
+            below.move(self._root, written, _manifest_path(name))
         finally:
-            written.unlink(missing_ok=True)
+            below.remove(self._root, written)
 
     def _make_room(self, name: PartName, size: int) -> None:
         """Remove copies of the store's old checkpoints.
@@ -152,11 +151,16 @@ class StateFolder:
             )
 
     def _remove(self, name: PartName) -> None:
-        path = self._path(name)
-        path.with_name(f"{name.part}.json").unlink(missing_ok=True)
-        shutil.rmtree(path, ignore_errors=True)
-        if all(each.name == "complete" for each in path.parent.iterdir()):
-            shutil.rmtree(path.parent, ignore_errors=True)
+        below.remove(self._root, _manifest_path(name))
+        below.remove(self._root, name)
+        checkpoint = name[:2]
+        with (
+            suppress(OSError),
+            below.folder(self._root, checkpoint) as folder,
+            os.scandir(folder) as entries,
+        ):
+            if all(entry.name == _COMPLETE for entry in entries):
+                below.remove(self._root, checkpoint)
         del self._copies[name]
 
     def _used(self) -> int:
@@ -167,36 +171,31 @@ class StateFolder:
                     used += Path(folder, name).lstat().st_size
         return used
 
-    def _path(self, name: PartName) -> Path:
-        return self._root.joinpath(*name)
 
-    def _open(self, path: Path) -> int:
-        """Open a file below the root, through no link: the training process may have made one."""
-        folder = os.open(self._root, os.O_RDONLY | os.O_DIRECTORY)
-        try:
-            for component in path.parent.parts:
-                inner = os.open(component, os.O_DIRECTORY | os.O_NOFOLLOW, dir_fd=folder)
-                os.close(folder)
-                folder = inner
-            file = os.open(path.name, os.O_NOFOLLOW | os.O_NONBLOCK, dir_fd=folder)
-        finally:
-            os.close(folder)
-        if not stat.S_ISREG(os.fstat(file).st_mode):
-            os.close(file)
-            raise OSError(f"{path.name!r} is not a regular file")
-        return file
+def _manifest_path(name: PartName) -> tuple[str, str, str]:
+    return name.store, name.checkpoint, f"{name.part}.json"
 
 
 class Incoming:
     """Writes the files of a part, from chunks of any size."""
 
-    def __init__(self, folder: Path, content: Manifest) -> None:
-        """Create the files with their sizes, so that they count at once."""
+    def __init__(self, root: Path, folder: tuple[str, ...], content: Manifest) -> None:
+        """Create the files, in a new folder below the root, with their sizes: they count at once.
+
+        Raises:
+            OSError: a file exists, or cannot be created.
+        """
+        self._root = root
+        with below.folder(root, folder, make=True):
+            pass  # also a part without files is a folder
+        self._left: list[tuple[tuple[str, ...], int]] = []
         for path, size in content.files.items():
-            (folder / path).parent.mkdir(parents=True, exist_ok=True)
-            with (folder / path).open("xb") as file:
+            parts = (*folder, *path.split("/"))
+            opened = below.file(root, parts, os.O_WRONLY | os.O_CREAT | os.O_EXCL)
+            with os.fdopen(opened, "wb", buffering=0) as file:
                 file.truncate(size)
-        self._left = [(folder / path, size) for path, size in content.files.items() if size]
+            if size:
+                self._left.append((parts, size))
         self._left.reverse()
         self._offset = 0
 
@@ -211,7 +210,8 @@ class Incoming:
             if not self._left:
                 raise OSError("more bytes arrived than the manifest says")
             path, size = self._left[-1]
-            with path.open("r+b", buffering=0) as file:
+            opened = below.file(self._root, path, os.O_WRONLY)
+            with os.fdopen(opened, "wb", buffering=0) as file:
                 file.seek(self._offset)
                 written = file.write(view[: size - self._offset])
             view = view[written:]

@@ -706,6 +706,7 @@ class Autoscaling(_message.Message):
     ROLES_FIELD_NUMBER: _builtins.int
     OBJECTIVE_FIELD_NUMBER: _builtins.int
     CURVE_FIELD_NUMBER: _builtins.int
+    NODE_MEMBERS_FIELD_NUMBER: _builtins.int
     enabled: _builtins.bool
     """Whether it may change the job; it always measures."""
     role: _builtins.str
@@ -737,12 +738,14 @@ class Autoscaling(_message.Message):
     rescale_seconds: _builtins.float
     """The cost of a rescale in seconds of training; 0: none was measured."""
     best_from: _builtins.int
-    """The best size is between these with a likelihood of at least 90 %, provided that one of the curves is right; 0:
+    """The best size is between these with a likelihood of at least 90 %, if the model holds; 0:
     fewer than two sizes were measured.
     """
     best_to: _builtins.int
     objective: _builtins.str
     """The objective, and what the present size means for it, as a text for users."""
+    node_members: _builtins.int
+    """How many members of the role a node has room for, as the pods have shown; 0: not known."""
     @_builtins.property
     def sizes(self) -> _containers.RepeatedCompositeFieldContainer[Global___SizeBelief]:
         """At most 32, in ascending order: the measured ones and, from two on, the present one, the largest one allowed and
@@ -782,10 +785,11 @@ class Autoscaling(_message.Message):
         roles: _abc.Iterable[Global___RoleUse] | None = ...,
         objective: _builtins.str = ...,
         curve: _abc.Iterable[Global___ExpectedRate] | None = ...,
+        node_members: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["best_from", b"best_from", "best_to", b"best_to", "curve", b"curve", "decided", b"decided", "decision_seconds", b"decision_seconds", "enabled", b"enabled", "had_size", b"had_size", "limit", b"limit", "maximum", b"maximum", "minimum", b"minimum", "objective", b"objective", "reason", b"reason", "rescale_seconds", b"rescale_seconds", "resources_retry_time", b"resources_retry_time", "retry_time", b"retry_time", "role", b"role", "roles", b"roles", "settled_size", b"settled_size", "size", b"size", "sizes", b"sizes", "waiting_for", b"waiting_for", "window_part", b"window_part"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["best_from", b"best_from", "best_to", b"best_to", "curve", b"curve", "decided", b"decided", "decision_seconds", b"decision_seconds", "enabled", b"enabled", "had_size", b"had_size", "limit", b"limit", "maximum", b"maximum", "minimum", b"minimum", "node_members", b"node_members", "objective", b"objective", "reason", b"reason", "rescale_seconds", b"rescale_seconds", "resources_retry_time", b"resources_retry_time", "retry_time", b"retry_time", "role", b"role", "roles", b"roles", "settled_size", b"settled_size", "size", b"size", "sizes", b"sizes", "waiting_for", b"waiting_for", "window_part", b"window_part"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -823,7 +827,7 @@ Global___ExpectedRate: _TypeAlias = ExpectedRate  # noqa: Y015
 
 @_typing.final
 class SizeBelief(_message.Message):
-    """SizeBelief is what was measured at a size, and what curves that fit all measurements predict for it."""
+    """SizeBelief is what was measured at a size, and what the model of all measurements predicts for it."""
 
     DESCRIPTOR: _descriptor.Descriptor
 

@@ -9,14 +9,15 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
+from elasticjob_api.yaml_documents import MAX_BYTES, Place, Unreadable
 
 from elasticjob_cli.convert.comments import Comments, comments
 from elasticjob_cli.convert.converters import convert as convert_document
 from elasticjob_cli.convert.converters import with_comments
-from elasticjob_cli.convert.documents import MAX_BYTES, Unreadable, read_all
+from elasticjob_cli.convert.documents import read_all
 from elasticjob_cli.convert.peers import jobs_of
 from elasticjob_cli.convert.rendering import render
-from elasticjob_cli.convert.report import Converted, Kind, Place
+from elasticjob_cli.convert.report import Converted, Kind
 
 LOST = 3
 UNREADABLE = 2

@@ -10,9 +10,9 @@ import re
 from collections.abc import Iterator, Sequence
 from typing import Any
 
+from elasticjob_api.yaml_documents import Document, Place
+
 from elasticjob_cli.convert.common_fields import role_name
-from elasticjob_cli.convert.documents import Document
-from elasticjob_cli.convert.report import Place
 from elasticjob_cli.convert.tables.rows import Table
 
 Comments = tuple[tuple[Place, str], ...]

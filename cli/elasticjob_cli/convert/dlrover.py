@@ -7,13 +7,13 @@ import re
 from elasticjob_api.elasticjob import MAX_INT32, MAX_REPLICAS
 from elasticjob_api.meta import Json
 from elasticjob_api.names import ROLE_WORKER
+from elasticjob_api.yaml_documents import Place
 
 from elasticjob_cli.convert import common_fields, jobs, templates, torchrun
 from elasticjob_cli.convert.common_fields import role_name
 from elasticjob_cli.convert.dlrover_plan import resources
 from elasticjob_cli.convert.fields import Fields
 from elasticjob_cli.convert.jobs import CONTAINER, Draft, place
-from elasticjob_cli.convert.report import Place
 from elasticjob_cli.convert.tables.rows import TABLES, Fate, option
 
 API_VERSION = "elastic.iml.github.io/v1alpha1"

@@ -7,8 +7,9 @@ from typing import Any
 
 from elasticjob_api.meta import Json
 from elasticjob_api.quantity import parse_quantity
+from elasticjob_api.yaml_documents import Place
 
-from elasticjob_cli.convert.report import Place, Report
+from elasticjob_cli.convert.report import Report
 
 MAX_CHARACTERS = 4096
 """Bound of the texts that are read here, but not of copied texts such as commands."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 from elasticjob_api.elasticjob import MAX_INT32, MAX_REPLICAS
 from elasticjob_api.limits import MAX_RESTARTS
 from elasticjob_api.meta import Json
+from elasticjob_api.yaml_documents import Place
 
 from elasticjob_cli.convert import (
     common_fields,
@@ -19,7 +20,6 @@ from elasticjob_cli.convert import (
 from elasticjob_cli.convert.common_fields import role_name
 from elasticjob_cli.convert.fields import Fields
 from elasticjob_cli.convert.jobs import Draft, place
-from elasticjob_cli.convert.report import Place
 
 API_VERSION = "frameworkcontroller.microsoft.com/v1"
 _ALWAYS = -2

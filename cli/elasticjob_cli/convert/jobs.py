@@ -12,10 +12,11 @@ from elasticjob_api.elasticjob import ElasticJob
 from elasticjob_api.frameworks import FRAMEWORKS, Peer, framework_of
 from elasticjob_api.limits import MAX_ROLES
 from elasticjob_api.meta import Json
+from elasticjob_api.yaml_documents import Place
 
 from elasticjob_cli.convert import common_fields, processes, templates
 from elasticjob_cli.convert.fields import Fields
-from elasticjob_cli.convert.report import Place, Report, shown
+from elasticjob_cli.convert.report import Report, shown
 
 MORE_MEMORY = "a member that was OOMKilled gets twice its memory, up to maxMemory"
 OUT_OF_MEMORY = f"there OOMKilled fails the job, here {MORE_MEMORY}"

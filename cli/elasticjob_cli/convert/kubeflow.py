@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+from elasticjob_api import names
 from elasticjob_api.elasticjob import MAX_INT32, MAX_REPLICAS
 from elasticjob_api.limits import MAX_RESTARTS, MAX_SLOTS
 from elasticjob_api.meta import Json
@@ -12,12 +13,19 @@ from elasticjob_api.meta import Json
 from elasticjob_cli.convert import common_fields, jobs, launcher, templates, torchrun
 from elasticjob_cli.convert.common_fields import role_name
 from elasticjob_cli.convert.fields import Fields
-from elasticjob_cli.convert.jobs import Draft, place
+from elasticjob_cli.convert.jobs import CONTAINER, Draft, place
 
 MPI_API_VERSION = "kubeflow.org/v2beta1"
 V1_API_VERSION = "kubeflow.org/v1"
 TRAINER_API_VERSION = "trainer.kubeflow.org/v1alpha1"
 _MPI_BACKOFF_LIMIT = 6
+_JAX_VARIABLES = {
+    "COORDINATOR_ADDRESS": f"$({names.ENV_COORDINATOR_HOST})",
+    "NUM_PROCESSES": "$(JAX_NUM_PROCESSES)",
+    "PROCESS_ID": "$(JAX_PROCESS_ID)",
+}
+_JAX_PORT_NAME = "jaxjob-port"
+_JAX_PORT = 6666
 _OLDER = ("cleanPodPolicy", "ttlSecondsAfterFinished", "activeDeadlineSeconds", "backoffLimit")
 _PERMANENT = ([*range(1, 65)], [*range(65, 128)])
 """Exit codes that fail a replica for good with restartPolicy ExitCode; a rule has up to 64."""
@@ -163,6 +171,8 @@ def _job_of_roles(document: Fields, framework: str, field: str) -> Json | None:
         _restart_policy(group, role, written, draft, "Never")
         draft.add(role, written, group)
         draft.fix_size(role)
+        if framework == "jax":
+            _name_coordinator(role, draft)
     if success := spec.text("successPolicy"):
         message = "left out: the job ends with its chief, or else with all workers"
         spec.differs("successPolicy", f"{success} is {message}")
@@ -170,6 +180,18 @@ def _job_of_roles(document: Fields, framework: str, field: str) -> Json | None:
         message = "left out: members may always come and go, within the bounds"
         spec.differs("enableDynamicWorker", message)
     return jobs.finish(draft)
+
+
+def _name_coordinator(role: str, draft: Draft) -> None:
+    """Give JAX's programs the variables that the other operator sets, with those of each world."""
+    container = draft.container(role)
+    ports = [port for port in container.get("ports") or () if isinstance(port, dict)]
+    named = [port.get("containerPort") for port in ports if port.get("name") == _JAX_PORT_NAME]
+    values = {**_JAX_VARIABLES, "COORDINATOR_PORT": str((named or [_JAX_PORT])[0])}
+    variables = [{"name": name, "value": value} for name, value in values.items()]
+    templates.add_variables(container, variables)
+    message = f"{', '.join(values)} have the agent's values for each world"
+    draft.differs(role, message, *CONTAINER, "env")
 
 
 def _run_policy(spec: Fields, draft: Draft) -> None:

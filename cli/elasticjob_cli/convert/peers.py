@@ -18,6 +18,8 @@ _PODS = rf"{{job}}-(?:launcher|(?P<type>{{types}})-{_INDEX})"
 _PODS_OF_DLROVER = rf"{{job}}-(?:edljob-)?(?P<type>{{types}})-{_INDEX}"
 _PODS_OF_DL_OPERATOR = rf"(?P<type>{{types}})-{{job}}-{_INDEX}(?:-service)?"
 _PODS_OF_A_JOB_SET = rf"{{job}}-(?P<type>{{types}})-0-{_INDEX}"
+_NO_MEMBERS = ("dlrover-master",)
+"""Groups that do not become roles."""
 _LONGEST_NAME = 253
 
 
@@ -122,7 +124,7 @@ def peer_job(document: Any) -> PeerJob | None:
     leader = groups.get("chief") or groups.get("launcher")
     if form.field == "pytorchReplicaSpecs":
         leader = None
-        if len(groups) > 1:
+        if {"master", "worker"} <= groups.keys():
             groups["master"] = Group("worker", groups["master"].path, single=True)
             groups["worker"] = Group("worker", groups["worker"].path, first=1)
     elif leader is None and "worker" in groups:
@@ -163,7 +165,7 @@ def _named(document: Any, form: _Form) -> Iterator[tuple[str, str, Any]]:
             yield str(kind), f"{path}[{position}]", {"template": task} if form.field else group
     elif isinstance(groups, dict):
         for kind, group in groups.items():
-            if form.field != "pytorchReplicaSpecs" or kind in ("Master", "Worker"):
+            if kind.lower() not in _NO_MEMBERS:
                 yield kind, f"{path}.{kind}", group
 
 

@@ -7,11 +7,12 @@ from typing import Any
 
 from elasticjob_api import names
 from elasticjob_api.meta import Json
+from elasticjob_api.yaml_documents import Place
 
 from elasticjob_cli.convert import host_names, labels, selectors
 from elasticjob_cli.convert.labels import Lost
 from elasticjob_cli.convert.peers import Jobs, PeerJob
-from elasticjob_cli.convert.report import Place, Report, name_of
+from elasticjob_cli.convert.report import Report, name_of
 
 _KEYS = ("matchLabelKeys", "mismatchLabelKeys")
 _SELECT_PODS = ("PodDisruptionBudget", "PodMonitor")
@@ -39,7 +40,7 @@ def replaced(document: Json, own: PeerJob | None, jobs: Jobs, report: Report) ->
         return changed
     at = ("spec", "selector")
     if kind == "Service":
-        if (name := name_of(changed)) in {job.ours for job in jobs.values()}:
+        if (name := name_of(changed)) in [job.ours for job in jobs.values()]:
             message = f"the operator makes the Service {name} for host names: rename or remove this"
             report.lost("metadata.name", message, ("metadata", "name"))
         labelled = references.selector({"matchLabels": selector}, at, equal=True)

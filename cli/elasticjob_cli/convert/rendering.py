@@ -8,8 +8,9 @@ from collections.abc import Sequence
 from typing import Any
 
 import yaml
+from elasticjob_api.yaml_documents import Place
 
-from elasticjob_cli.convert.report import Converted, Kind, Note, Place
+from elasticjob_cli.convert.report import Converted, Kind, Note
 
 _WIDTH = 120
 _UNPRINTABLE = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029\ufeff\ufffe\uffff]|[\ud800-\udfff]")

@@ -8,11 +8,10 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 
 from elasticjob_api.meta import Json
+from elasticjob_api.yaml_documents import Place
 
 from elasticjob_cli.convert.tables.rows import Table, reason
 
-Place = tuple[str | int, ...]
-"""The place of a field in the written object: names of fields, and positions in lists."""
 _UNKNOWN = "is unknown; it is left out"
 _BRACES = re.compile(r"\{\{(?!FC_)")
 _ACTION = re.compile(

@@ -7,10 +7,10 @@ import re
 from collections.abc import Callable, Collection, Iterable
 
 from elasticjob_api.meta import Json
+from elasticjob_api.yaml_documents import Place
 
 from elasticjob_cli.convert.fields import Fields
 from elasticjob_cli.convert.pod_fields import CONTAINER_FIELDS, POD_FIELDS
-from elasticjob_cli.convert.report import Place
 
 NO_COMMAND = "command-of-the-image"
 """The placeholder of a command that the user has to write."""

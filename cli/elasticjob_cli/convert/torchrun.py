@@ -14,6 +14,7 @@ from elasticjob_api.frameworks import torchrun as of_torchrun
 from elasticjob_api.frameworks.launchers import DEEPSPEED, LAUNCHERS, TORCHRUN, Launcher
 from elasticjob_api.limits import MAX_RESTARTS, MAX_SLOTS
 
+from elasticjob_cli.convert import templates
 from elasticjob_cli.convert.jobs import CONTAINER, Draft
 from elasticjob_cli.convert.tables.rows import TABLES, Fate, Row, option
 
@@ -35,6 +36,13 @@ _OF_HOSTS = ("include", "exclude", "i", "e")
 _MEMBERS = ("nnodes", "num-machines", "num-nodes")
 _PROCESSES = ("nproc-per-node", "num-gpus", "devices", "num-processes")
 
+_OF_A_POD = {
+    "RANK": "PET_NODE_RANK",
+    "WORLD_SIZE": "PET_NNODES",
+    "MASTER_ADDR": "PET_MASTER_ADDR",
+    "MASTER_PORT": "PET_MASTER_PORT",
+}
+_VARIABLE = re.compile(rf"(\$[{{(]?)({'|'.join(_OF_A_POD)})(?!\w)")
 _ROWS: Mapping[str, Row] = MappingProxyType(
     {option(row): row for row in (*TABLES["torchrun"], *TABLES[_DLROVER_RUN])}
 )
@@ -219,8 +227,28 @@ def convert(draft: Draft, role: str) -> dict[str, str]:
         draft.differs(role, message, *at)
     for message in found.lost:
         draft.lost(role, message, *at)
+    _rename_variables(draft, role)
     _set_fields(draft, role, found)
     return found.options
+
+
+def _rename_variables(draft: Draft, role: str) -> None:
+    """Replace variables that a pod has there, but here only the processes of its launcher."""
+    renamed: dict[str, str] = {}
+
+    def replaced(reference: re.Match[str]) -> str:
+        renamed[reference[2]] = _OF_A_POD[reference[2]]
+        return reference[1] + _OF_A_POD[reference[2]]
+
+    container = draft.container(role)
+    templates.change_words(container, lambda word: _VARIABLE.sub(replaced, word))
+    if renamed:
+        ours = ", ".join(f"{theirs} of a pod is {name}" for theirs, name in renamed.items())
+        draft.differs(role, f"{ours} beside a launcher", *CONTAINER)
+    processes = draft.roles[role].get("slotsPerReplica", 1)
+    if "WORLD_SIZE" in renamed and processes > 1:
+        message = f"WORLD_SIZE: PET_NNODES counts members, not their {processes} processes"
+        draft.lost(role, message, *CONTAINER)
 
 
 def _set_fields(draft: Draft, role: str, found: Found) -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import copy
 import re
 
+from elasticjob_api import names
 from elasticjob_api.elasticjob import MAX_INT32
 from elasticjob_api.meta import Json
 
@@ -22,6 +23,8 @@ _FRAMEWORKS = (
     (r"tensorflow|\btf\b", "tensorflow"),
     (r"horovod", "horovod"),
 )
+_INDEX = "JOB_COMPLETION_INDEX"
+"""The variable of a pod of a Kubernetes Job, which runs the nodes there."""
 _NO_IMAGE = "image-of-the-runtime"
 
 
@@ -74,6 +77,10 @@ def _worker(trainer: Fields, spec: Fields, draft: Draft) -> None:
     if word := common_fields.read_processes(trainer, "numProcPerNode", worker):
         message = f"numProcPerNode {word}: a launcher starts a process for each GPU, or one"
         trainer.differs("numProcPerNode", message, at)
+    container = draft.container("worker")
+    if templates.mentions(templates.command_text(container), _INDEX):
+        source = {"fieldRef": {"fieldPath": f"metadata.labels['{names.LABEL_INDEX}']"}}
+        templates.add_variables(container, [{"name": _INDEX, "valueFrom": source}])
     torchrun.convert(draft, "worker")
     if "maxReplicas" not in worker:
         draft.fix_size("worker")

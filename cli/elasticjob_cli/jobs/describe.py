@@ -10,6 +10,7 @@ from contextlib import suppress
 from types import MappingProxyType
 
 from elasticjob_api.elasticjob import ElasticJob, Failure, Progress, ReplicaSpec
+from elasticjob_api.last_words import exit_text
 from elasticjob_api.meta import Condition, Json
 from elasticjob_api.scaleplan import FINISHED, ScalePlan
 from elasticjob_api.v1.job_pb2 import StoredAnswers
@@ -147,7 +148,8 @@ def _tracebacks_shown_once(failures: Iterable[Failure]) -> Callable[[str], str]:
         trace = _TRACEBACK.search(line)
         error = next((each for each in errors if trace and each in line[trace.start() :]), None)
         if trace and error in seen:
-            return line[: trace.start()] + line[line.rindex(error) :]
+            before = line[: trace.start()]  # with the error, if this operator has written the text
+            return before.rstrip() if error in before else before + line[line.rindex(error) :]
         if error:
             seen.add(error)
         return line
@@ -244,7 +246,7 @@ def _plans(plans: Iterable[ScalePlan]) -> Table:
 
 def _failures(failures: Iterable[Failure], now: float) -> Table:
     def how(failure: Failure) -> str:
-        code = "" if failure.exit_code is None else f"exit code {failure.exit_code}"
+        code = "" if failure.exit_code is None else exit_text(failure.exit_code)
         return ", ".join(filter(None, (failure.reason, code))) or UNKNOWN
 
     columns: dict[str, Callable[[Failure], str]] = {

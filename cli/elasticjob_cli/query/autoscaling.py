@@ -55,6 +55,8 @@ def _lines(known: job_pb2.Autoscaling) -> Iterable[tuple[str, str]]:
         if known.best_from != known.best_to:
             best = f"{known.best_from} to {best}"
         yield "Best size", f"{best}, with a likelihood of at least 90 %"
+    if known.node_members:
+        yield "Nodes", f"have room for {known.node_members} members each, as the pods show"
     yield "Now", _activity(known)
     if known.retry_time:
         problem = f"no more than {known.had_size} members could start"

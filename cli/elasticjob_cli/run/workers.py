@@ -12,6 +12,7 @@ from itertools import count, islice
 from typing import Literal
 
 from elasticjob_api import names
+from elasticjob_api.last_words import signal_name
 from elasticjob_processes.killing import shell_code
 
 _SIGNALS = 65
@@ -126,7 +127,7 @@ def describe_exit(code: int) -> str:
     """Return a description of an exit code; below 0 or above 128 it is a signal."""
     number = shell_code(code) - 128
     if 0 < number < _SIGNALS:
-        return f"ended by signal {number}"
+        return f"ended by {signal_name(number)}"
     return f"exit code {code}"
 
 

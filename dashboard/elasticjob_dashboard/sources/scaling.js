@@ -11,6 +11,7 @@ function scaling(known) {
   if (known.objective) fact("Objective", known.objective);
   const best = known.bestFrom === known.bestTo ? known.bestTo : `${known.bestFrom} to ${known.bestTo}`;
   if (known.bestTo) fact("Best size", `${best}, likelihood at least 90 %`);
+  if (known.nodeMembers) fact("Nodes", `have room for ${known.nodeMembers} members each`);
   const due = known.decisionSeconds < 0 ? "" : `, next decision in at most ${span(known.decisionSeconds)}`;
   const measuring = `measuring ${known.size} members: ${percent(known.windowPart)} of the window${due}`;
   fact("Now", known.waitingFor ? `waits for ${known.waitingFor}` : measuring);

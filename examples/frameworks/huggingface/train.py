@@ -23,7 +23,6 @@ import elasticjob
 # imported.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
-import numpy
 import torch  # type: ignore[import-not-found, unused-ignore]
 from elasticjob.hf import ElasticJob
 from sklearn.datasets import load_digits
@@ -65,25 +64,9 @@ def last_checkpoint(folder: Path) -> str | None:
     return str(max(found, key=lambda path: int(path.name.partition("-")[2])))
 
 
-def allow_random_states() -> None:
-    """Let `torch.load` read the state of numpy's generator, which each rank's checkpoint contains.
-
-    Trainers before 4.47 do not, but PyTorch from 2.6 refuses types that it does not know.
-    """
-    if hasattr(torch.serialization, "add_safe_globals"):
-        state = numpy.random.get_state(legacy=False)["state"]["key"]
-        types = [numpy.ndarray, numpy.dtype, type(state.dtype), state.__reduce__()[0]]
-        torch.serialization.add_safe_globals(types)
-
-
 def main() -> None:
     """Train the remaining steps."""
     world = elasticjob.world()
-    if not torch.cuda.is_available():
-        # Else Accelerate names the CPU cpu:0 in worlds of several processes, and the Trainer cannot
-        # load the optimizer's state for a device of that name.
-        os.environ.setdefault("ACCELERATE_TORCH_DEVICE", "cpu")
-    allow_random_states()
     folder = Path(os.environ.get("CHECKPOINT_DIR") or tempfile.mkdtemp(), world.job)
     arguments = TrainingArguments(
         str(folder),
@@ -99,7 +82,6 @@ def main() -> None:
         logging_steps=25,
         report_to=[],
         disable_tqdm=True,
-        use_cpu=not torch.cuda.is_available(),
     )
     images, labels = read_digits()
     data = [{"images": image, "labels": label} for image, label in zip(images, labels, strict=True)]

@@ -4,7 +4,7 @@ What makes it elastic:
 - The callback `elasticjob.lightning.ElasticJob` reports steps. When the job requests a stop, it
   saves a checkpoint after a step that all ranks agree on, and ends `fit`.
 - The batch of all ranks together is constant, so a step is the same part of an epoch in every
-  world.
+  world, and the callback skips the images that the epoch has trained already.
 - Each world saves to its own folder. So a process that is cut off, while the others form a new
   world and continue, cannot overwrite their checkpoints.
 
@@ -29,9 +29,6 @@ import lightning.pytorch as pl  # type: ignore[import-not-found, unused-ignore]
 import torch  # type: ignore[import-not-found, unused-ignore]
 from elasticjob.lightning import ElasticJob
 from lightning.pytorch.callbacks import ModelCheckpoint  # type: ignore[import-not-found, unused-ignore]
-from lightning.pytorch.plugins.environments import (  # type: ignore[import-not-found, unused-ignore]
-    TorchElasticEnvironment,
-)
 from sklearn.datasets import load_digits
 from torch import nn
 from torch.utils.data import DataLoader, TensorDataset  # type: ignore[import-not-found, unused-ignore]
@@ -77,8 +74,8 @@ def last_checkpoint(folder: Path) -> Path | None:
 def main() -> None:
     """Train the remaining steps."""
     world = elasticjob.world()
-    size = int(os.environ.get("WORLD_SIZE", "1"))
-    first_rank = os.environ.get("RANK", "0") == "0"
+    size = world.size
+    first_rank = world.rank == 0
     folder = Path(os.environ.get("CHECKPOINT_DIR") or tempfile.mkdtemp(), world.job)
     found = last_checkpoint(folder)
     mine = folder / f"round-{world.round:08}"
@@ -87,15 +84,10 @@ def main() -> None:
     due = ModelCheckpoint(
         mine, "{step}", every_n_train_steps=CHECKPOINT_STEPS, monitor="step", mode="max"
     )
-    processes = int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
-    parallel: dict[str, Any] = {}
-    if size > 1:  # TorchElasticEnvironment reads RANK, WORLD_SIZE, MASTER_ADDR …
-        parallel = {"strategy": "ddp", "plugins": [TorchElasticEnvironment()]}
     trainer = pl.Trainer(
         accelerator="auto",
-        devices=processes,
-        num_nodes=size // processes,
-        **parallel,
+        devices=world.local_size,
+        num_nodes=size // world.local_size,
         max_steps=int(os.environ.get("EPOCHS", "30")) * (TRAINED // BATCH),
         callbacks=[callback, due],
         logger=False,
@@ -110,7 +102,7 @@ def main() -> None:
     loader = DataLoader(
         TensorDataset(images[:TRAINED], labels[:TRAINED]), batch_size=BATCH // size, shuffle=True
     )
-    trainer.fit(model, loader, ckpt_path=found)
+    trainer.fit(model, loader, ckpt_path=found, weights_only=False)
     if callback.stopped:
         raise SystemExit(0)  # the next world continues
     if first_rank:

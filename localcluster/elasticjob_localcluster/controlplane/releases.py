@@ -15,9 +15,10 @@ import re
 import shutil
 import tarfile
 import tempfile
+import time
 import urllib.error
 import urllib.request
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO
@@ -26,7 +27,14 @@ KUBERNETES_RELEASES = "https://dl.k8s.io/release"
 ETCD_RELEASES = "https://github.com/etcd-io/etcd/releases/download"
 _CONNECT_SECONDS = 5.0
 _MAX_BYTES = 300_000_000
-_CHUNK = 1 << 20
+_MAX_SUMS_BYTES = 1 << 20
+_CHUNK = 1 << 18
+_LEAST_RATE = 512 << 10
+"""Bytes per second. All programs take ten minutes at this rate, and a build five."""
+_RATE_SECONDS = 10.0
+"""How long the rate is measured."""
+_LONGEST_SECONDS = 600.0
+"""For one file."""
 _MACHINES = {"x86_64": "amd64", "aarch64": "arm64"}
 
 
@@ -68,12 +76,12 @@ def download(release: Release, path: Path, tick: Callable[[], None]) -> None:
     `tick` is called regularly.
 
     Raises:
-        DownloadFailed: the server is not reached, has no such file, or sends another one than it
-            gives the checksum of.
+        DownloadFailed: the server is not reached, has no such file, is slow, or sends another file
+            than it gives the checksum of.
     """
     name = release.url.rpartition("/")[2]
     try:
-        expected = _checksum(release, name)
+        expected = _checksum(release, name, tick)
         with tempfile.TemporaryFile(dir=path.parent) as file:
             found = _fetch(release.url, file, tick)
             if found != expected:
@@ -92,9 +100,38 @@ def _open(url: str) -> http.client.HTTPResponse:
     return answer
 
 
-def _checksum(release: Release, name: str) -> str:
-    with _open(release.checksums) as answer:
-        text = answer.read(_CHUNK).decode("ascii", "replace")
+def _parts(url: str, most_bytes: int, tick: Callable[[], None]) -> Iterator[bytes]:
+    """Yield what the URL has, as it arrives.
+
+    Raises:
+        DownloadFailed: it is too large, or arrives too slowly.
+    """
+    size = 0
+    begun = since = time.monotonic()
+    lately = 0
+    with _open(url) as answer:
+        while part := answer.read1(_CHUNK):
+            tick()
+            size += len(part)
+            lately += len(part)
+            now = time.monotonic()
+            if size > most_bytes:
+                raise DownloadFailed(f"{url} has more than {most_bytes} bytes")
+            if now - begun > _LONGEST_SECONDS:
+                raise DownloadFailed(f"{url} has not arrived within {_LONGEST_SECONDS:.0f} s")
+            if now - since > _RATE_SECONDS:
+                rate = lately / (now - since)
+                if rate < _LEAST_RATE:
+                    raise DownloadFailed(
+                        f"{url} sends {rate / 1024:.0f} KiB/s, less than {_LEAST_RATE >> 10}"
+                    )
+                since = now
+                lately = 0
+            yield part
+
+
+def _checksum(release: Release, name: str, tick: Callable[[], None]) -> str:
+    text = b"".join(_parts(release.checksums, _MAX_SUMS_BYTES, tick)).decode("ascii", "replace")
     for line in text.splitlines():
         match = re.fullmatch(r"([0-9a-f]{64})(?: [ *](.+))?", line.strip())
         if match is not None and match[2] in (None, name):
@@ -105,15 +142,9 @@ def _checksum(release: Release, name: str) -> str:
 def _fetch(url: str, file: BinaryIO, tick: Callable[[], None]) -> str:
     """Write what the URL has into a file; return its SHA-256."""
     digest = hashlib.sha256()
-    size = 0
-    with _open(url) as answer:
-        while chunk := answer.read(_CHUNK):
-            size += len(chunk)
-            if size > _MAX_BYTES:
-                raise DownloadFailed(f"{url} has more than {_MAX_BYTES} bytes")
-            digest.update(chunk)
-            file.write(chunk)
-            tick()
+    for part in _parts(url, _MAX_BYTES, tick):
+        digest.update(part)
+        file.write(part)
     return digest.hexdigest()
 
 

@@ -24,6 +24,7 @@ from elasticjob_master.core.autoscale.measurements import (
     Measurement,
     adjusted_to,
     with_measurement,
+    with_nodes,
     without_rates_since,
 )
 from elasticjob_master.core.autoscale.objective import Objective
@@ -89,15 +90,9 @@ class AutoScaler:
         Args:
             requested_size: the size that it requests; None if it does not change the size.
         """
-        search = structs.replace(self.memory.search, plans=self.memory.search.plans + 1)
-        before = search.requested_size
-        if requested_size is not None:
-            search = structs.replace(search, requested_size=requested_size)
-            if before is not None and requested_size != before:
-                direction = 1 if requested_size > before else -1
-                turned = search.turned or search.direction == -direction
-                search = structs.replace(search, direction=direction, turned=turned)
-        self.memory = structs.replace(self.memory, search=search)
+        search = self.memory.search
+        size = search.requested_size if requested_size is None else requested_size
+        self.memory = self.memory.with_search(requested_size=size, plans=search.plans + 1)
 
     def plan_ended(self, plan: EndedPlan, *, wall: float) -> None:
         """Learn from the end of the latest plan, once."""
@@ -232,7 +227,7 @@ class AutoScaler:
             rate = measured.rate
             log.info("measured: %d members train %.1f samples/s", scaling.desired, rate)
         self._usage = self._role_usage(scaling, available)
-        self.memory = self._with_measurement(scaling, measured, self._usage, wall)
+        self.memory = self._with_measurement(scaling, measured, available, self._usage, wall)
         self._samples.clear()
         self._decided_for = None
         return True
@@ -254,9 +249,9 @@ class AutoScaler:
             return None
         self._early_decision_at = now + THRESHOLDS.early_pause * scaling.cooldown
         usage = self._role_usage(scaling, available)
-        memory = self._with_measurement(scaling, measured, usage, wall)
+        memory = self._with_measurement(scaling, measured, available, usage, wall)
         inputs = self._inputs(job, scaling, now, wall, memory)
-        decision = decide(memory, replace(inputs, window_is_over=False))
+        decision = decide(memory, replace(inputs, window_is_over=False, roles=usage))
         if decision.size is None:
             return None
         return self._with_reason(decision, wall)
@@ -265,6 +260,7 @@ class AutoScaler:
         self,
         scaling: JobScaling,
         measured: Measurement,
+        available: Sequence[Member],
         usage: Mapping[str, RoleUsage],
         wall: float,
     ) -> ScalingMemory:
@@ -272,6 +268,9 @@ class AutoScaler:
         size = scaling.desired
         memory = adjusted_to(self.memory, size=size, setting=scaling.setting)
         memory = with_measurement(memory, size, replace(measured, at=wall))
+        identities = [member.identity for member in available]
+        names = [each.node_name for each in identities if each.role == scaling.role]
+        memory = with_nodes(memory, names)
         return lowering.with_window_cpu(memory, usage)
 
     def _with_reason(self, decision: ScalingDecision, wall: float) -> ScalingDecision | None:

@@ -54,6 +54,7 @@ def autoscaling_at(controller: Controller, now: float, *, wall: float) -> pb.Aut
         retry_time=plans.retry_at if pauses else 0.0,
         resources_retry_time=resources.retry_at if resources.retry_at > wall else 0.0,
         rescale_seconds=memory.rates.rescale_seconds if memory.rates.rescale_costs else 0.0,
+        node_members=memory.rates.node.members if memory.rates.node.is_full else 0,
         best_from=belief.best[0] if belief.best else 0,
         best_to=belief.best[1] if belief.best else 0,
         sizes=[_size(each, objective) for each in belief.sizes],

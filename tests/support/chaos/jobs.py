@@ -28,6 +28,8 @@ from tests.support.chaos.schedule import MOST_WORKERS, JobDraw, Request
 
 STEP_SECONDS = 0.08
 REQUEST_KINDS = (SCALE_INS, SCALE_OUTS, SCALE_PLANS)
+DEADLINE_SECONDS = 1800
+"""Longer than any run, and shorter than the longest jumps of a clock, which must end no job."""
 LOST_SECONDS = 5
 """The allowed minimum. A frozen member with a connection is lost after three times this."""
 
@@ -119,6 +121,7 @@ class Job:
                 "health": {"lostSeconds": LOST_SECONDS},
                 "master": {"restartLimit": 10000},
                 "runPolicy": {
+                    "activeDeadlineSeconds": DEADLINE_SECONDS,
                     "cleanPodPolicy": "All",
                     "backoffLimit": 10000,
                     "planHistoryLimit": 100,

@@ -42,11 +42,12 @@ class NodeInvariants:
             self._problems.pop(after["metadata"]["name"], None)
 
     def check_plan(self, before: Json | None, after: Json | None, actor: Any) -> None:
-        if after is None and before is not None and actor is None:
+        is_deleted = after is None and actor is None  # by a user
+        if before is not None and (is_deleted or (after is not None and _has_lapsed(after))):
             for key in [
                 key for key, uid in self._tried.items() if uid == before["metadata"]["uid"]
             ]:
-                del self._tried[key]  # a user deleted the plan, so the operator may create another
+                del self._tried[key]  # so the operator may create another plan
         if (
             before is not None
             or after is None
@@ -100,3 +101,9 @@ class NodeInvariants:
 
 def _is_sick(node: Json) -> bool:
     return any(each["status"] == "True" for each in node.get("status", {}).get("conditions", ()))
+
+
+def _has_lapsed(plan: Json) -> bool:
+    """Return whether a plan's cause had gone before its turn."""
+    status = plan.get("status", {})
+    return status.get("phase") == "Cancelled" and not status.get("startTime")

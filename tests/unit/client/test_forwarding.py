@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from elasticjob_client import forwarding
 from elasticjob_client.cluster import Cluster
 from elasticjob_client.forwarding import forward
 from elasticjob_kube.session import connect
@@ -32,8 +33,8 @@ async def test_a_connection_ends_with_the_forwarding_however_far_it_has_come(
 ) -> None:
     loop = asyncio.get_running_loop()
     async with connect(user_agent="elasticjob-tests", kubeconfig=silent) as kube:
-        async with forward(Cluster(kube, "default"), "pod", 80) as forwarding:
-            host, _, port = forwarding.address.partition(":")
+        async with forward(Cluster(kube, "default"), "pod", 80) as forwarded:
+            host, _, port = forwarded.address.partition(":")
             client = socket.create_connection((host, int(port)))
             for _ in range(turns):
                 await asyncio.sleep(0)
@@ -48,6 +49,24 @@ async def test_a_connection_ends_with_the_forwarding_however_far_it_has_come(
                     assert await loop.sock_recv(client, 1) == b""
             except ConnectionResetError:
                 pass
+
+
+@pytest.mark.guarantee("ports-are-guarded")
+async def test_connections_beyond_the_bound_are_closed(
+    silent: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(forwarding, "_MOST", 3)
+    async with (
+        connect(user_agent="elasticjob-tests", kubeconfig=silent) as kube,
+        forward(Cluster(kube, "default"), "pod", 80) as forwarded,
+    ):
+        host, _, port = forwarded.address.partition(":")
+        clients = [await asyncio.open_connection(host, int(port)) for _ in range(4)]
+        async with asyncio.timeout(20):
+            assert await clients[3][0].read() == b""
+        assert not any(reader.at_eof() for reader, _ in clients[:3])
+        for _, writer in clients:
+            writer.transport.abort()
 
 
 def is_being_accepted() -> bool:

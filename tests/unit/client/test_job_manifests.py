@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 import json
+import os
 import re
 from collections.abc import Callable
 from pathlib import Path
@@ -194,6 +196,13 @@ def test_variables_have_a_name_and_a_value() -> None:
             template_of({"env": [wrong]})
 
 
+BOMB = "a: &a [1]\n" + "".join(
+    f"{new}: &{new} [{', '.join([f'*{old}'] * 9)}]\n"
+    for old, new in itertools.pairwise("abcdefghij")
+)
+"""Nine aliases in each of ten lines: 400 million values."""
+
+
 @pytest.mark.parametrize(
     ("text", "why"),
     [
@@ -204,9 +213,10 @@ def test_variables_have_a_name_and_a_value() -> None:
             "is not an ElasticJob of elasticjob.dev/v1alpha1; `elasticjob init` writes one",
         ),
         ("- 1", "is not an ElasticJob"),
-        ("[" * 5000, "is not YAML"),
-        ("a: [", "is not YAML"),
-        ("a: 2026-99-99", "is not YAML"),
+        ("[" * 5000, "is nested deeper than 60"),
+        ("a: [", "not valid YAML"),
+        ("a: 2026-99-99", "is not an ElasticJob"),
+        (BOMB, "aliases included; split it"),
         ("apiVersion: elasticjob.dev/v1alpha1\nkind: ElasticJob", "metadata: is required"),
         (" " * (MAX_JOB_FILE_BYTES + 1), f"at most {MAX_JOB_FILE_BYTES}"),
     ],
@@ -450,3 +460,53 @@ def test_files_that_cannot_travel_are_refused_with_bound_and_remedy(tmp_path: Pa
     ):
         with pytest.raises(WrongArgument, match=why):
             of_script(tmp_path / "a.py", (), [tmp_path / name])
+
+
+@pytest.mark.guarantee("submitted-files-are-those-of-their-author")
+@pytest.mark.parametrize("what", ["outside", "pipe", "device", "inside"])
+def test_only_regular_files_inside_of_a_folder_are_submitted(tmp_path: Path, what: str) -> None:
+    (tmp_path / "a.py").write_text("")
+    (tmp_path / "secret").write_text("s")
+    folder = tmp_path / "pack"
+    folder.mkdir()
+    (folder / "table").write_text("t")
+    if what == "pipe":
+        os.mkfifo(folder / "odd")
+    else:
+        targets = {"outside": "../secret", "device": "/dev/zero", "inside": "table"}
+        (folder / "odd").symlink_to(targets[what])
+    if what == "inside":
+        program = of_script(tmp_path / "a.py", (), [folder])
+        assert program.files["pack/odd"] == b"t"
+        return
+    why = "is not a regular file" if what == "pipe" else "which is not in the folder; name that"
+    with pytest.raises(WrongArgument, match=why):
+        of_script(tmp_path / "a.py", (), [folder])
+    with pytest.raises(WrongArgument, match="is not a regular file"):
+        of_script(tmp_path / "a.py", (), ["/dev/zero"])
+
+
+@pytest.mark.guarantee("submitted-files-are-those-of-their-author")
+@pytest.mark.parametrize(
+    ("content", "what"),
+    [
+        ("-----BEGIN OPENSSH PRIVATE KEY-----\nb3Bl", "a private key"),
+        ('{"type": "service_account", "private_key": "-----BEGIN PRIVATE KEY-----"', "a private"),
+        ("apiVersion: v1\nkind: Config\nusers:\n- name: me", "of a kubeconfig"),
+        ('{"kind":"Config","apiVersion":"v1","users":[]}', "of a kubeconfig"),
+        ("[default]\naws_secret_access_key = x", "a cloud's credentials"),
+        ("-----BEGIN CERTIFICATE-----\ntoken: <unk>\nkind: Configuration\nusers: 3", ""),
+    ],
+)
+def test_a_secret_in_a_folder_is_submitted_only_if_it_is_named(
+    tmp_path: Path, content: str, what: str
+) -> None:
+    (tmp_path / "a.py").write_text("")
+    secret = tmp_path / "pack" / "found"
+    secret.parent.mkdir()
+    secret.write_text(content)
+    if what:
+        with pytest.raises(WrongArgument, match=f"found has .*{what}.*by itself, too"):
+            of_script(tmp_path / "a.py", (), [secret.parent])
+    program = of_script(tmp_path / "a.py", (), [secret.parent, *([secret] if what else ())])
+    assert program.files["pack/found"] == content.encode()

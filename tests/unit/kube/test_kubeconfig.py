@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import subprocess
@@ -12,6 +13,7 @@ from typing import Any
 
 import pytest
 import yaml
+from elasticjob_kube import kubeconfig
 from elasticjob_operator.certificates import new_job_secrets
 
 from tests.support.framework_python import checkout, installed_by
@@ -117,3 +119,25 @@ def test_the_client_that_kubeflows_sdk_needs_reads_every_kind_of_user(paths: lis
     found, loaded = read(paths, "", installed_by("kubeflow_env"))
     assert found == EXPECTED
     assert "kubernetes.aio" not in loaded
+
+
+@pytest.mark.parametrize("later", ["other", ""])
+def test_the_first_file_that_names_a_current_context_decides_as_for_kubectl(
+    tmp_path: Path, later: str
+) -> None:
+    config = {
+        "contexts": [{"name": "other", "context": {"cluster": "o", "user": "o"}}],
+        "clusters": [{"name": "o", "cluster": {"server": "https://10.0.0.2:6443"}}],
+        "users": [{"name": "o", "user": {"token": "of-the-other"}}],
+    }
+    contexts = {"nameless": config, "other": {**config, "current-context": later}}
+    for name, content in contexts.items():
+        (tmp_path / name).write_text(yaml.safe_dump(content))
+    first = write(tmp_path / "first", {"token": "mine"})
+    (tmp_path / "ca.crt").write_bytes(new_job_secrets("job", "ns")["ca.crt"])
+    files = os.pathsep.join(map(str, (tmp_path / "nameless", first, tmp_path / "other")))
+
+    settings, _ = asyncio.run(kubeconfig.load(Path(files), None))
+    assert settings.host == "https://10.0.0.1:6443"
+    assert kubeconfig.namespace(Path(files), None) == "team"
+    assert kubeconfig.namespace(Path(files), "other") == "default"

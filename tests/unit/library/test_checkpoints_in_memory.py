@@ -213,6 +213,7 @@ def test_a_checkpoint_found_in_memory_is_written_to_the_storage_under_a_new_name
         training = Training(tmp_path / "storage")
         training.train(1)
         wait_until("it is given up", lambda: not training.checkpointer._behind.source)  # type: ignore[union-attr]
+    assert Folder(tmp_path / "storage").all() == [], "what was begun is removed"
     restart(monkeypatch, 2)
     Training(tmp_path / "storage")
     wait_until("it is written", lambda: stored(tmp_path / "storage") == [1])

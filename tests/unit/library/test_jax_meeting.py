@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from elasticjob import _jax_meeting
 from elasticjob._jax_meeting import Front, Relay, meet
 from elasticjob._world_group import Connections, InterruptedJoin, Meeting
 
@@ -60,6 +61,50 @@ def test_processes_wait_for_the_last_of_their_world(target: tuple[str, int]) -> 
     first.join()
     assert sorted(met) == [0, 1]
     wait_until("no process waits", lambda: front.arrived(ROUND) == 0, seconds=SECONDS)
+
+
+@pytest.mark.guarantee("ports-are-guarded")
+def test_strangers_at_the_port_of_rank_0_keep_no_process_from_meeting(
+    target: tuple[str, int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(_jax_meeting, "_MOST_STRANGERS", 4)
+    monkeypatch.setattr(_jax_meeting, "_GREETING_SECONDS", SECONDS)
+    Front(*target)
+    strangers = [socket.create_connection(target, SECONDS) for _ in range(9)]
+    for stranger in strangers[:5]:
+        assert stranger.recv(1) == b"", "the oldest ones are closed"
+    others = [threading.Thread(target=_meets, args=(target, rank)) for rank in (0, 1)]
+    for each in others:
+        each.start()
+    for each in others:
+        each.join(SECONDS)
+        assert not each.is_alive()
+    for stranger in strangers:
+        stranger.close()
+
+
+@pytest.mark.guarantee("ports-are-guarded")
+def test_a_stranger_that_sends_byte_by_byte_has_as_little_time_as_a_silent_one(
+    target: tuple[str, int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(_jax_meeting, "_GREETING_SECONDS", 0.3)
+    Front(*target)
+    with socket.create_connection(target, 0.02) as stranger:
+
+        def is_closed() -> bool:
+            try:
+                stranger.sendall(b"h")
+                return stranger.recv(1) == b""
+            except TimeoutError:
+                return False
+            except ConnectionError:
+                return True
+
+        wait_until("it is closed", is_closed, seconds=SECONDS)
+
+
+def _meets(target: tuple[str, int], rank: int) -> None:
+    meet(meeting(rank), target, lambda: False, timeout=SECONDS)
 
 
 def test_a_process_that_gives_up_does_not_count(target: tuple[str, int]) -> None:

@@ -5,10 +5,13 @@ from __future__ import annotations
 import ctypes
 import os
 import posixpath
+import signal
 import subprocess
 import sys
+import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from unittest import mock
 
 import elasticjob
 import pytest
@@ -278,6 +281,76 @@ def test_a_library_that_raises_and_prints_becomes_an_answer(
     answers = [process.write([report(1)]), process.write([report(1)])]
     process.end()
     assert answers == [{"failure": "open", "error": "ZeroDivisionError: first line"}] * 2
+
+
+@pytest.mark.guarantee("diagnosis-ends-no-agent")
+def test_a_process_without_a_thread_to_spare_trains_on_and_writes_later(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    written = Written()
+    passing = tracking(written)
+    with monkeypatch.context() as patch:
+        patch.setattr(threading.Thread, "start", mock.Mock(side_effect=RuntimeError))
+        passing.add(report(1))
+    passing.add(report(2))
+    passing.close()
+    assert written.steps == [1, 2]
+
+
+FORKING = """
+import os, time
+if (child := os.fork()) == 0:
+    time.sleep(1000)
+    os._exit(0)
+with open(os.environ["CHILD"], "w") as file:
+    file.write(str(child))
+class MlflowClient:
+    def __init__(self): THEN
+"""
+
+
+@pytest.mark.parametrize(
+    ("then", "why"),
+    [("time.sleep(1000)", "exit code -9"), ("os._exit(3)", "exit code 3")],
+    ids=["hangs", "ends"],
+)
+@pytest.mark.guarantee("diagnosis-ends-no-agent")
+def test_a_library_that_forks_holds_neither_the_training_nor_its_end(
+    then: str,
+    why: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    package = tmp_path / "mlflow"
+    package.mkdir()
+    (package / "entities.py").write_text("Metric = tuple")
+    (package / "__init__.py").write_text(FORKING.replace("THEN", then))
+    child = tmp_path / "child"
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setenv("ELASTICJOB_TRACKER", "mlflow")
+    monkeypatch.setenv("ELASTICJOB_JOB_UID", "uid")
+    monkeypatch.setenv("CHILD", str(child))
+    made: list[TrackerProcess] = []
+
+    def start() -> TrackerProcess:
+        made.append(TrackerProcess())
+        return made[-1]
+
+    passing = Tracking("mlflow", why_not=lambda: None, start=start)
+    for step in range(1000):  # more than a pipe takes
+        passing.add(report(step))
+    wait_until("the library's child", lambda: child.exists() and child.read_text())
+    try:
+        ending = threading.Thread(target=passing.close, args=(0.1,), daemon=True)
+        if why == "exit code 3":
+            wait_until("a warning", lambda: why in caplog.text)
+        ending.start()
+        ending.join(30)
+        assert not ending.is_alive(), "the child holds the pipes, but not the training"
+        assert f"exit code {made[0]._popen.returncode}" == why
+    finally:
+        os.kill(int(child.read_text()), signal.SIGKILL)
 
 
 def test_no_tracker_costs_a_program_no_import() -> None:

@@ -3,30 +3,26 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TypeVar
 
-from elasticjob_master.core.autoscale.curve import (
-    CurveFit,
-    SizeEstimates,
-    fit_curves,
-    relative_error,
-)
+from elasticjob_master.core.autoscale.candidate_sizes import candidates
 from elasticjob_master.core.autoscale.decision import Bounds
 from elasticjob_master.core.autoscale.objective import Objective
-from elasticjob_master.core.autoscale.scaling_memory import MeasuredRate
+from elasticjob_master.core.autoscale.posterior import Posterior, fit, variance
+from elasticjob_master.core.autoscale.scaling_memory import (
+    UNKNOWN_NODE,
+    MeasuredRate,
+    NodeSize,
+)
 from elasticjob_master.core.autoscale.thresholds import THRESHOLDS
 
 _LOW = 0.05
 _HIGH = 0.95
-_ERRORS = 1.645
-"""A range holds with a likelihood of 90 %, which is this number of standard errors to each side."""
 CURVE_POINTS = 24
 """The most points of a published curve."""
 _CURVE_FACTOR = 2
 """It ends at this multiple of the sizes that matter, however many members are allowed."""
-T = TypeVar("T", int, float)
 
 
 @dataclass(frozen=True)
@@ -39,6 +35,7 @@ class Evidence:
         size: the present size.
         bounds: the sizes that may be requested.
         objective: what the size is chosen for.
+        node: where nodes end.
     """
 
     rates: Mapping[int, MeasuredRate]
@@ -46,15 +43,16 @@ class Evidence:
     size: int
     bounds: Bounds
     objective: Objective
+    node: NodeSize = UNKNOWN_NODE
 
 
 @dataclass(frozen=True)
 class Expectation:
-    """The throughput that the curves expect at a size.
+    """The throughput that the model expects at a size.
 
     Attributes:
         rate: samples per second.
-        low: the rate is between `low` and `high` with a likelihood of 90 %, if a curve is right.
+        low: the rate is between `low` and `high` with a likelihood of 90 %.
         high: see `low`.
         too_small: the likelihood that the size does not nearly reach the best size's throughput.
         too_large: the likelihood that the size is well above the best one.
@@ -98,7 +96,7 @@ class Belief:
     """The evidence about the sizes.
 
     Attributes:
-        sizes: the measured sizes in ascending order. As soon as curves expect something, also the
+        sizes: the measured sizes in ascending order. With two of them, also the
             present size, the largest one allowed, and the ends of `best`.
         best: the best size is between these two with a likelihood of 90 %; None if unknown.
         curve: the expected throughput of sizes in equal ratios, for a drawing.
@@ -110,7 +108,7 @@ class Belief:
 
 
 class BeliefOfLatestEvidence:
-    """Keeps the belief of the latest evidence, because fitting the curves takes long."""
+    """Keeps the belief of the latest evidence, because the fit takes long."""
 
     def __init__(self) -> None:
         self._evidence: Evidence | None = None
@@ -127,55 +125,68 @@ class BeliefOfLatestEvidence:
 def form_belief(evidence: Evidence) -> Belief:
     """Return what the measurements show.
 
-    Curves through a single measured size would show only what they assume, so they are not fitted.
+    A single measured size says nothing of others, so nothing is expected of them.
     """
     known = {size: rate for size, rate in evidence.rates.items() if rate.mean > 0}
     latest = max((rate.at for rate in known.values()), default=0.0)
-    errors = {size: relative_error(rate, evidence.noise, latest) for size, rate in known.items()}
+    errors = {n: math.sqrt(variance(rate, evidence.noise, latest)) for n, rate in known.items()}
     if len(known) < 2:
-        sizes = [SizeBelief(size, known[size], errors[size], None) for size in sorted(known)]
-        return Belief(tuple(sizes))
+        only = [SizeBelief(size, known[size], errors[size], None) for size in sorted(known)]
+        return Belief(tuple(only))
     size = max(1, evidence.size)
     bounds = evidence.bounds
-    fitted = fit_curves(known, evidence.noise)
     lowest = max(1, min(bounds.minimum, size))
-    estimates = fitted.size_estimates(lowest, max(bounds.maximum, size), evidence.objective)
-    best = _range((estimate.best, estimate.weight) for estimate in estimates.estimates)
+    asked = [n for n in candidates(bounds, size, known) if n >= lowest]
+    farthest = _CURVE_FACTOR * max(size, *known)
+    drawn = _curve_sizes(min(lowest, *known), min(max(bounds.maximum, size, *known), farthest))
+    sizes = sorted({*asked, *drawn, *known, bounds.maximum})
+    posterior = fit(known, evidence.noise, sizes, evidence.node)
+    bests = _best_sizes(posterior, asked, evidence.objective.exact)
+    best = _range(bests)
     others = {size, max(1, bounds.maximum), *best}
     measured_only = [n for n in known if n not in others]
     shown = sorted({*measured_only[-(THRESHOLDS.stored_sizes - len(others)) :], *others})
-    error = _ERRORS * min(errors.values())
-    sizes = [
-        SizeBelief(n, known.get(n), errors.get(n, 0.0), _expectation(n, fitted, estimates, error))
+    believed = [
+        SizeBelief(n, known.get(n), errors.get(n, 0.0), _expectation(n, posterior, bests))
         for n in shown
     ]
-    farthest = _CURVE_FACTOR * max(size, *known, *best)
-    drawn = _curve_sizes(min(lowest, *known), min(max(bounds.maximum, size, *known), farthest))
-    curve = tuple(_point(n, fitted, error) for n in drawn)
-    return Belief(tuple(sizes), best, curve)
+    return Belief(tuple(believed), best, tuple(_point(n, posterior) for n in drawn))
 
 
-def _expectation(
-    size: int, fitted: CurveFit, estimates: SizeEstimates, error: float
-) -> Expectation:
-    """Return what the curves expect of a size."""
-    point = _point(size, fitted, error)
-    return Expectation(
-        rate=point.rate,
-        low=point.low,
-        high=point.high,
-        too_small=min(1.0, estimates.too_small(size)),
-        too_large=min(1.0, estimates.too_large(size)),
-    )
+@dataclass(frozen=True)
+class _Best:
+    """The best size by some of the shapes, with their likelihood."""
+
+    size: int
+    weight: float
+    enough: int
 
 
-def _point(size: int, fitted: CurveFit, error: float) -> CurvePoint:
-    """Return the throughput that the curves expect at a size.
+def _best_sizes(posterior: Posterior, sizes: Sequence[int], objective: Objective) -> list[_Best]:
+    """Return the best size by each shape, and the smallest one that is nearly as fast."""
+    found: dict[tuple[int, int], float] = {}
+    for part in posterior.parts:
+        worths = {n: objective.worths(part.means[n], n) for n in sizes}
+        for number, weight in enumerate(part.weights):
+            best = max(sizes, key=lambda n: worths[n][number])
+            least = part.means[best][number] + math.log(THRESHOLDS.nearly_best)
+            enough = min(n for n in sizes if n <= best and part.means[n][number] >= least)
+            found[best, enough] = found.get((best, enough), 0.0) + weight
+    return [_Best(best, weight, enough) for (best, enough), weight in sorted(found.items())]
 
-    Each curve passes nearly through the measured rates, so all of them have at least that `error`.
-    """
-    low, high = _range((curve.rate(size), curve.weight) for curve in fitted.curves)
-    return CurvePoint(size, fitted.rate(size), low / (1 + error), high * (1 + error))
+
+def _expectation(size: int, posterior: Posterior, bests: Sequence[_Best]) -> Expectation:
+    """Return what the model expects of a size."""
+    point = _point(size, posterior)
+    too_small = math.fsum(best.weight for best in bests if size < best.enough)
+    too_large = math.fsum(best.weight for best in bests if best.size * THRESHOLDS.waste + 1 < size)
+    return Expectation(point.rate, point.low, point.high, min(1.0, too_small), min(1.0, too_large))
+
+
+def _point(size: int, posterior: Posterior) -> CurvePoint:
+    rate = posterior.rate(size)
+    low, high = posterior.band(size, _LOW, _HIGH)
+    return CurvePoint(size, rate, min(low, rate), max(high, rate))
 
 
 def _curve_sizes(low: int, high: int) -> list[int]:
@@ -184,17 +195,15 @@ def _curve_sizes(low: int, high: int) -> list[int]:
     return sorted({round(low * (high / low) ** (step / steps)) for step in range(CURVE_POINTS)})
 
 
-def _range(weighted: Iterable[tuple[T, float]]) -> tuple[T, T]:
-    """Return the values between which 90 % of the weight is."""
-    ordered = sorted(weighted)
-    total = math.fsum(weight for _, weight in ordered)
+def _range(bests: Sequence[_Best]) -> tuple[int, int]:
+    """Return the sizes between which the best one is with a likelihood of 90 %."""
+    low = bests[0].size
+    high = bests[-1].size
     below = 0.0
-    low = ordered[0][0]
-    high = ordered[-1][0]
-    for value, weight in ordered:
-        if below <= _LOW * total:
-            low = value
-        if below < _HIGH * total:
-            high = value
-        below += weight
+    for best in bests:
+        if below <= _LOW:
+            low = best.size
+        if below < _HIGH:
+            high = best.size
+        below += best.weight
     return low, high

@@ -42,6 +42,10 @@ def decide(memory: ScalingMemory, now: ScalingInputs) -> ScalingDecision:
     bounds = pending.narrowed_bounds(now.bounds, memory, now.wall)
     bounds = _with_memory(bounds, lowering.least_size(memory, now), now.size)
     decision = needs.with_first_requests(size_search.next_size(memory, now, bounds), now)
+    shrinks = decision.size is not None and decision.size < now.size
+    if shrinks and not now.window_is_over and parameter_servers.more_for_servers(memory, now):
+        # The servers may be what makes this size poor: a whole window shows how busy they are.
+        return ScalingDecision(f"{now.size} members keep the servers busy, so far", memory)
     if not decision.changes_nothing or not may_change_resources:
         return decision
     return lowering.lower_requests(decision.memory, now) or decision

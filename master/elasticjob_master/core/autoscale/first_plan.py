@@ -9,7 +9,6 @@ from msgspec import structs
 from elasticjob_master.core.autoscale import needs
 from elasticjob_master.core.autoscale.candidate_sizes import allowed
 from elasticjob_master.core.autoscale.decision import ScalingDecision, ScalingInputs
-from elasticjob_master.core.autoscale.measured_worth import measured_text
 from elasticjob_master.core.autoscale.measurements import begin_search, with_settled
 from elasticjob_master.core.autoscale.profile import ProfiledJob
 from elasticjob_master.core.autoscale.scaling_memory import (
@@ -18,6 +17,7 @@ from elasticjob_master.core.autoscale.scaling_memory import (
     RolePeaks,
     ScalingMemory,
 )
+from elasticjob_master.core.autoscale.situation import measured_text
 from elasticjob_master.core.autoscale.thresholds import THRESHOLDS
 
 

@@ -7,7 +7,8 @@ for good. Single windows that stray are noise.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from statistics import fmean
 
@@ -17,6 +18,7 @@ from elasticjob_master.core.autoscale.scaling_memory import (
     Inheritance,
     MeasuredRate,
     MeasuredRates,
+    NodeSize,
     ScalingMemory,
     SizeSearch,
 )
@@ -50,8 +52,7 @@ def begin_search(
     size: int,
     *,
     rates: Mapping[int, MeasuredRate] | None = None,
-    direction: int = 0,
-    turned: bool = False,
+    most_plans: int = THRESHOLDS.search_plans,
 ) -> ScalingMemory:
     """Return the memory at the beginning of a search at a size.
 
@@ -59,13 +60,11 @@ def begin_search(
         memory: the memory before.
         size: the size with which the search begins.
         rates: the rates that still hold; by default all of them.
-        direction: see `SizeSearch`.
-        turned: the search may not change its direction.
+        most_plans: see `SizeSearch`.
     """
     search = SizeSearch(
         requested_size=size,
-        direction=direction,
-        turned=turned,
+        most_plans=most_plans,
         settled_rate=memory.search.settled_rate,
         needed_rate=memory.search.needed_rate,
         objective_key=memory.search.objective_key,
@@ -119,12 +118,28 @@ def with_measurement(memory: ScalingMemory, size: int, measured: Measurement) ->
             faster = measured.rate > known.mean
             if len(strays) < _drift_windows(memory.search, faster=faster, settled=settled):
                 return memory
-            return _after_drift(memory, size, measured, settled=settled)
+            return _after_drift(memory, size, measured)
         rates = memory.rates
         if len(strays_before) == 1:  # that window was noise, not a change
             rates = _with_repeat(rates, known, Measurement(strays_before[0]))
         memory = replace(memory, rates=_with_repeat(rates, known, measured))
     return memory.with_rates(by_size=_with_window(memory.rates, size, measured, settled=settled))
+
+
+def with_nodes(memory: ScalingMemory, names: Collection[str]) -> ScalingMemory:
+    """Return the memory with what the nodes of the scaled role's members show of their size.
+
+    Args:
+        memory: the memory before.
+        names: the name of each member's node; empty if unknown.
+    """
+    if not names or "" in names:
+        return memory
+    seen = Counter(names)
+    before = memory.rates.node
+    most = max(seen.values())
+    is_full = len(seen) > 1 or (before.is_full and before.members >= most)
+    return memory.with_rates(node=NodeSize(max(most, before.members), is_full))
 
 
 def without_rates_since(memory: ScalingMemory, since: float, size: int) -> ScalingMemory:
@@ -204,17 +219,11 @@ def _drift_windows(search: SizeSearch, *, faster: bool, settled: bool) -> int:
     return windows << doublings
 
 
-def _after_drift(
-    memory: ScalingMemory, size: int, measured: Measurement, *, settled: bool
-) -> ScalingMemory:
+def _after_drift(memory: ScalingMemory, size: int, measured: Measurement) -> ScalingMemory:
     """Return the memory after the throughput of the present size has changed for good."""
     strays = memory.rates.strays
     new = MeasuredRate(fmean(strays), len(strays), measured.at)
-    faster = new.mean > memory.rates.mean(size)
-    direction = 0
-    if settled:
-        direction = 1 if faster else -1
-    memory = begin_search(memory, size, rates={size: new}, direction=direction)
+    memory = begin_search(memory, size, rates={size: new}, most_plans=THRESHOLDS.later_search_plans)
     return memory.with_search(drifted_from=size)
 
 

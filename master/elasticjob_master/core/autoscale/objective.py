@@ -1,15 +1,16 @@
 """The objectives by which the size of a job is chosen.
 
-Every objective answers two questions: how much a further member must add, and which rate is enough.
-`Efficiency` names how much a member must add. For `Throughput` it is the least that can be
-measured, and for `Cost` the member's part of the price. `Deadline` is like `Throughput`, up to the
-rate that meets the finish time.
+Every objective is a utility of a rate and a size: the logarithm of the rate, less a price of the
+members, up to the rate that is enough. `Efficiency` names the price: how much a further member must
+add. For `Throughput` it is nearly nothing, and for `Cost` it is what all members cost. `Deadline`
+is like `Throughput`, up to the rate that meets the finish time.
 """
 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from typing import Literal
 
 from elasticjob_master.core.autoscale.thresholds import THRESHOLDS
@@ -72,32 +73,30 @@ class Objective:
         return self.kind
 
     @property
-    def tolerance(self) -> float:
-        """How far an elasticity may be below `threshold` and still meet it."""
-        return THRESHOLDS.elasticity_tolerance if self.by_efficiency else 0.0
-
-    @property
-    def tie(self) -> float:
-        """How much less a smaller size may be worth and still be preferred."""
-        if self.by_efficiency or self.kind == "Cost":
-            return 0.0
-        return THRESHOLDS.as_fast
-
-    def threshold(self, size: float) -> float:
-        """Return what a further member must add, relative to the throughput of an average member."""
-        if self.by_efficiency:
-            return self.efficiency
-        if self.kind == "Cost":
-            return THRESHOLDS.as_cheap * size * self.price / self._price(size)
-        return THRESHOLDS.noticeable
+    def exact(self) -> Objective:
+        """Return the objective without the tolerance with which `worth` takes `efficiency`."""
+        return replace(self, efficiency=self.efficiency + THRESHOLDS.efficiency_tolerance)
 
     def worth(self, rate: float, size: int) -> float:
-        """Return the worth of a size; on a smooth curve, the last size that meets `threshold` has most."""
+        """Return the worth of a size, a logarithm: 0.01 more is worth as much as 1 % more samples."""
+        return self.worths([math.log(rate)], size)[0]
+
+    def worths(self, log_rates: Sequence[float], size: int) -> list[float]:
+        """Return the worth of a size for each of several logarithms of its rate."""
+        price = self._log_price(size)
+        if self.enough is None:
+            return [each - price for each in log_rates]
+        most = math.log(self.enough)
+        return [min(each, most) - price for each in log_rates]
+
+    def _log_price(self, size: int) -> float:
+        """Return what the members cost: the part of it that a further one must add to be worth it."""
         if self.by_efficiency:
-            return math.log(rate) - self.efficiency * math.log(size)
+            return (self.efficiency - THRESHOLDS.efficiency_tolerance) * math.log(size)
         if self.kind == "Cost":
-            return math.log(rate) - THRESHOLDS.as_cheap * math.log(self._price(size))
-        return math.log(rate if self.enough is None else min(rate, self.enough))
+            return THRESHOLDS.as_cheap * math.log(self._price(size))
+        least = THRESHOLDS.noticeable if self.enough is None else THRESHOLDS.deadline_member
+        return least * math.log(size)
 
     @property
     def needed(self) -> float | None:

@@ -12,18 +12,6 @@ _DAY = 86400.0
 _END_OF_YEAR_9999 = 253402300799.0
 
 
-def threshold_text(objective: Objective, size: float) -> str:
-    """Return a text: how much a further member must add, and why."""
-    least = f"{objective.threshold(size):.0%}"
-    if objective.kind == "Efficiency":
-        return f"minMarginalEfficiency {least}"
-    if objective.kind == "Cost":
-        return f"{least}, nearly its part of the price"
-    if objective.by_efficiency:
-        return f"{least}, as the training reports no total of steps, which Deadline needs"
-    return f"{least}, the least that objective {objective.kind} notices"
-
-
 def meaning_text(objective: Objective, rate: float, size: int) -> str:
     """Return a text: when a size with this rate ends the training, or what its samples cost.
 

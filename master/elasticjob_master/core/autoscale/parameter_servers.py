@@ -25,11 +25,11 @@ SERVER_ROLES = ("ps", "server")
 
 
 def more_for_servers(memory: ScalingMemory, now: ScalingInputs) -> ScalingDecision | None:
-    """Return a trial for overloaded servers while the search climbs; None if there is none to make.
+    """Return a trial for overloaded servers while the search lasts; None if there is none to make.
 
     More CPU is tried first, because it needs no new world.
     """
-    if memory.search.settled_size is not None or memory.search.turned:
+    if memory.search.settled_size is not None:
         return None
     enough = now.objective.enough
     if enough is not None and memory.rates.mean(now.size) >= enough:
@@ -65,7 +65,7 @@ def judge_trial(
         memory = memory.with_servers(trial=None)
         # The other sizes were measured with the servers as they were before.
         rates = {now.size: measured}
-        return begin_search(memory, now.size, rates=rates, direction=1), None
+        return begin_search(memory, now.size, rates=rates), None
     facts += ": it did not help"
     if measured.mean >= trial.rate * (1 + THRESHOLDS.trial_gain):
         facts += f" enough, as {least_gain:.0%} more would be worth so many cores"

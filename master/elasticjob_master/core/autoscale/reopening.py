@@ -11,11 +11,10 @@ from __future__ import annotations
 import math
 from statistics import fmean
 
-from elasticjob_master.core.autoscale.candidate_sizes import next_larger
-from elasticjob_master.core.autoscale.curve import fit_curves
-from elasticjob_master.core.autoscale.measured_worth import Situation
+from elasticjob_master.core.autoscale.candidate_sizes import twice
 from elasticjob_master.core.autoscale.measurements import begin_search
 from elasticjob_master.core.autoscale.scaling_memory import MeasuredRate, ScalingMemory
+from elasticjob_master.core.autoscale.situation import Situation
 from elasticjob_master.core.autoscale.thresholds import THRESHOLDS
 
 
@@ -26,19 +25,14 @@ def reopened(at: Situation) -> ScalingMemory:
     key = at.now.objective.key
     if search.objective_key != key:
         memory = memory.with_search(objective_key=key)
-        return _search_again(at, memory) if search.objective_key else memory
+        return begin_search(memory, at.size) if search.objective_key else memory
     enough = at.now.objective.enough
     too_slow = enough is None or at.rate(at.size) < enough
     if search.at_maximum and search.settled_size == at.size < at.bounds.maximum and too_slow:
-        return begin_search(memory, at.size, direction=1)
-    if enough is None:
-        rests = search.settled_size is not None and at.now.window_is_over
-        return _looks_again(at) if rests else memory
-    if search.settled_size is None:
-        # A job that became slower searches downwards first, but a finish time needs more members.
-        first = search.direction < 0 and not search.plans
-        return memory.with_search(direction=1) if first and too_slow else memory
-    return _compared_with_finish_time(at) if at.now.window_is_over else memory
+        return begin_search(memory, at.size)
+    if search.settled_size is None or not at.now.window_is_over:
+        return memory
+    return _looks_again(at) if enough is None else _compared_with_finish_time(at)
 
 
 def _looks_again(at: Situation) -> ScalingMemory:
@@ -47,7 +41,7 @@ def _looks_again(at: Situation) -> ScalingMemory:
     What gets better beyond the present size does not show there. Each wait is twice as long as the
     one before.
     """
-    if next_larger(at.size, at.bounds) < THRESHOLDS.smallest_step * at.size:
+    if twice(at.size, at.bounds) < THRESHOLDS.least_look * at.size:
         return at.memory  # so small a step shows nothing
     search = at.search
     windows = search.settled_windows + 1
@@ -55,8 +49,9 @@ def _looks_again(at: Situation) -> ScalingMemory:
     needed = max(THRESHOLDS.look_windows, rest / at.now.window_seconds)
     if windows < math.ldexp(needed, min(search.looks, THRESHOLDS.drift_doublings)):
         return at.memory.with_search(settled_windows=windows)
-    present = at.memory.rates.by_size[at.size]
-    memory = begin_search(at.memory, at.size, rates={at.size: present}, direction=1)
+    # What was measured of larger sizes may not hold any more.
+    rates = {n: rate for n, rate in at.memory.rates.by_size.items() if n <= at.size}
+    memory = begin_search(at.memory, at.size, rates=rates, most_plans=THRESHOLDS.later_search_plans)
     return memory.with_search(looks=search.looks + 1)
 
 
@@ -67,16 +62,16 @@ def _compared_with_finish_time(at: Situation) -> ScalingMemory:
     changed = len(strays) >= THRESHOLDS.too_slow_windows
     if changed:
         present = MeasuredRate(fmean(strays), len(strays), at.now.wall)
-    direction = _needed_direction(at, present.mean)
-    if not direction:
+    if not _needs_another(at, present.mean):
         return at.memory.with_search(settled_windows=at.search.settled_windows + 1)
-    if changed:  # the rates before do not hold
-        return begin_search(at.memory, at.size, rates={at.size: present}, direction=direction)
-    return begin_search(at.memory, at.size, direction=direction, turned=True)
+    # The rates before a change do not hold.
+    rates = {at.size: present} if changed else None
+    most_plans = THRESHOLDS.later_search_plans
+    return begin_search(at.memory, at.size, rates=rates, most_plans=most_plans)
 
 
-def _needed_direction(at: Situation, rate: float) -> int:
-    """Return 1 if the settled size will miss the finish time, -1 if a far smaller one meets it.
+def _needs_another(at: Situation, rate: float) -> bool:
+    """Return whether the settled size will miss the finish time, or a far smaller one meets it.
 
     If no size could meet it when the search ended, the search has found the fastest size.
     """
@@ -86,24 +81,7 @@ def _needed_direction(at: Situation, rate: float) -> int:
     could_be_met = larger or at.search.needed_rate <= at.search.settled_rate
     windows = at.search.settled_windows
     if rate < needed * THRESHOLDS.too_slow and could_be_met and at.size < at.bounds.maximum:
-        return int(windows >= THRESHOLDS.too_slow_windows)
+        return windows >= THRESHOLDS.too_slow_windows
     far_less = enough < THRESHOLDS.far_less * rate and at.size > at.bounds.minimum
     in_time = at.now.horizon >= THRESHOLDS.least_horizon
-    return -int(far_less and in_time and windows >= THRESHOLDS.too_fast_windows)
-
-
-def _search_again(at: Situation, memory: ScalingMemory) -> ScalingMemory:
-    """Begin a search by what is known.
-
-    It climbs if the measurements show no end of the growth; else it goes to the best size.
-    """
-    known = at.known
-    if len(known) < 2 or at.size not in known:
-        return begin_search(memory, at.size)
-    fitted = fit_curves(known, memory.rates.noise)
-    estimates = fitted.size_estimates(
-        min(at.bounds.minimum, at.size), max(at.bounds.maximum, at.size), at.now.objective
-    )
-    if estimates.too_large(at.size) > estimates.too_small(at.size):
-        return begin_search(memory, at.size, direction=-1, turned=True)
-    return begin_search(memory, at.size, direction=1, turned=max(known) > at.size)
+    return far_less and in_time and windows >= THRESHOLDS.too_fast_windows

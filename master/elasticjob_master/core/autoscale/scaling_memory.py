@@ -33,6 +33,29 @@ class MeasuredRate(msgspec.Struct, frozen=True):
     at: float = 0.0
 
 
+class NodeSize(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What the pods have shown of the nodes' size.
+
+    Attributes:
+        members: the most members of the scaled role on one node; 0 if unknown.
+        is_full: there were others on a second node, so such a node has no room for more.
+    """
+
+    members: int = 0
+    is_full: bool = False
+
+    def of(self, supposed: int) -> int:
+        """Return the members of a node: the supposed number, unless the pods have shown another."""
+        if self.is_full:
+            return self.members
+        while supposed < self.members:
+            supposed *= 2
+        return supposed
+
+
+UNKNOWN_NODE = NodeSize()
+
+
 class MeasuredRates(msgspec.Struct, frozen=True, omit_defaults=True):
     """The measured throughput and cost of rescales.
 
@@ -43,6 +66,7 @@ class MeasuredRates(msgspec.Struct, frozen=True, omit_defaults=True):
         noise: the standard deviation of repeated windows, relative to the rate.
         repeats: the number of repeated windows behind `noise`.
         rescale_costs: seconds of training that each of the last rescales cost.
+        node: where nodes end.
     """
 
     by_size: Mapping[int, MeasuredRate] = {}
@@ -51,6 +75,7 @@ class MeasuredRates(msgspec.Struct, frozen=True, omit_defaults=True):
     noise: float = THRESHOLDS.usual_noise
     repeats: int = 0
     rescale_costs: tuple[float, ...] = field(name="costs", default=())
+    node: NodeSize = UNKNOWN_NODE
 
     @property
     def rescale_seconds(self) -> float:
@@ -73,10 +98,8 @@ class SizeSearch(msgspec.Struct, frozen=True, omit_defaults=True):
         needed_rate: samples per second that the finish time needed then; 0 without a finish time.
         settled_windows: windows since then, until the next look or comparison with the finish time.
         objective_key: identifies the objective of the search; empty before the first one.
-        direction: 1 if the search last went up, -1 if down. At the beginning of a search it is the
-            direction to try first; 0 means either.
-        turned: the search has changed its direction, which it does once.
         plans: the number of plans of this search.
+        most_plans: the plans that it may make, besides those that go back to a measured size.
         drifted_from: the size at which a change of the throughput began this search; else None.
         unchanged_searches: the number of such searches in a row that ended where they began. Each
             one doubles the wait for the next.
@@ -90,9 +113,8 @@ class SizeSearch(msgspec.Struct, frozen=True, omit_defaults=True):
     needed_rate: float = field(name="needed", default=0.0)
     settled_windows: int = field(name="waited", default=0)
     objective_key: str = field(name="objective", default="")
-    direction: int = field(name="heading", default=0)
-    turned: bool = False
     plans: int = field(name="moves", default=0)
+    most_plans: int = field(name="most_moves", default=THRESHOLDS.search_plans)
     drifted_from: int | None = None
     unchanged_searches: int = field(name="fruitless", default=0)
     looks: int = 0

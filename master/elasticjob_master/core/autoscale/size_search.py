@@ -1,35 +1,29 @@
-"""The search for the best number of members: it climbs while that pays, and goes back once.
+"""The choice of the number of members: one rule on top of the model of `posterior`.
 
-From a small size the search doubles while the measured throughput grows enough, and turns at the
-first size that is too large. From the maximum it goes down first, until there are too few members,
-and then up. In its first direction it may go too far, because it can turn back. After the turn it
-must not pass the best size: downwards it stops before a size that could be too small, upwards it
-takes small steps.
+Of the measured sizes, the incumbent is expected to be worth most. Another size is tried if what it
+is expected to gain until the job ends, at most for some hours, exceeds what the trial costs: two
+rescales, or one if it succeeds, and what is lost while it is measured. Only the gains count in the
+expectation, as the job returns from a loss (expected improvement). A trial is left, for the next
+one or back to the incumbent, as soon as a part of a window shows that it is surely worse. When no
+trial pays, the search settles.
 
-Curves estimate which sizes those are, but a measurement overrules them: the search never ends at a
-size that is clearly worth less than another measured one. After it has settled, only a change made
-by another actor, another setting, or a lasting change of the throughput begins a new search.
+After it has settled, only a change made by another actor, another setting, a lasting change of the
+throughput or a look begin a new search; see `measurements` and `reopening`.
 """
 
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 
-from elasticjob_master.core.autoscale.candidate_sizes import allowed, next_larger, rounder
-from elasticjob_master.core.autoscale.climb import climb
-from elasticjob_master.core.autoscale.curve import CurveFit, SizeEstimates, fit_curves
+from elasticjob_master.core.autoscale.candidate_sizes import candidates, is_allowed, twice
 from elasticjob_master.core.autoscale.decision import Bounds, ScalingDecision, ScalingInputs
-from elasticjob_master.core.autoscale.measured_worth import (
-    Situation,
-    best_measured,
-    clearly_better,
-    compared_text,
-    measured_text,
-)
-from elasticjob_master.core.autoscale.moves import go_back, move, settle
-from elasticjob_master.core.autoscale.objective_text import threshold_text
+from elasticjob_master.core.autoscale.measurements import with_settled
+from elasticjob_master.core.autoscale.objective_text import meaning_text
+from elasticjob_master.core.autoscale.posterior import Gain, Posterior, fit, variance
 from elasticjob_master.core.autoscale.reopening import reopened
 from elasticjob_master.core.autoscale.scaling_memory import ScalingMemory
+from elasticjob_master.core.autoscale.situation import Situation, compared_text, measured_text
 from elasticjob_master.core.autoscale.thresholds import THRESHOLDS
 
 
@@ -42,228 +36,229 @@ def next_size(memory: ScalingMemory, now: ScalingInputs, bounds: Bounds) -> Scal
         bounds: the sizes allowed, which may be narrower than the job's own for a while.
     """
     size = now.size
-    measured = measured_text(memory, size, now)
     memory = reopened(Situation(memory, now, bounds))
     at = Situation(memory, now, bounds)
+    measured = measured_text(memory, size, now)
     if memory.search.settled_size is not None:
         return ScalingDecision(f"{measured}; settled at {size}", memory)
     if now.rate_rises:
         return ScalingDecision(f"{measured}, which still rises; measuring {size} again", memory)
+    if at.waits_for_more and bounds.maximum <= bounds.minimum:
+        return ScalingDecision(f"{measured}; {bounds.limit}", memory)
     if bounds.maximum <= bounds.minimum or size < bounds.minimum:
-        return settle(at, f"{measured}; {bounds.limit} allows no other size")
+        return _settle(at, f"{measured}; {bounds.limit} allows no other size")
     if size not in at.known:
         return ScalingDecision(f"{size} members train nothing", memory)
-    if at.climbs:
-        climbed = climb(at)
-        if climbed is not None:
-            return climbed
-    early = not now.window_is_over
-    if early and clearly_better(at) is None:
-        return ScalingDecision(f"{measured} so far", memory)
-    fitted = fit_curves(at.known, memory.rates.noise)
-    if len(at.known) == 1:
-        return _second_size(at, fitted)
-    decision = _by_curves(at, fitted)
-    if early and decision.changes_nothing:
-        return ScalingDecision(f"{measured} so far", memory)
-    return decision
+    if at.search.looks and not at.search.plans:
+        return _look(at)
+    return _by_model(at)
 
 
-def _by_curves(at: Situation, fitted: CurveFit) -> ScalingDecision:
-    """Return what the fitted curves recommend."""
+@dataclass(frozen=True)
+class Trial:
+    """A size to try.
+
+    Attributes:
+        value: the seconds of training that it is expected to save, less those that it costs.
+        size: the number of members.
+        gain: what it is worth more than the incumbent.
+    """
+
+    value: float
+    size: int
+    gain: Gain
+
+
+def _by_model(at: Situation) -> ScalingDecision:
+    """Return what the model recommends."""
     size = at.size
-    bounds = at.bounds
-    facts = f"{compared_text(at)}; {_marginal_text(fitted, at.now)}"
-    if at.search.looks and at.search.plans == 1:
-        # A look is no search: it costs two rescales, and the larger size has to prove itself.
-        origin = min(at.known)
-        if at.worth(size) < at.worth(origin) + THRESHOLDS.clearly_better:
-            return go_back(at, origin, facts)
-    plans_left = THRESHOLDS.search_plans - at.search.plans
-    windows = at.memory.rates.by_size[size].weight
-    if plans_left <= 0:
-        if windows < THRESHOLDS.least_windows:
-            return ScalingDecision(f"{facts}; measuring {size} again", at.memory)
-        return settle(at, facts)
-    estimates = fitted.size_estimates(
-        min(bounds.minimum, size), max(bounds.maximum, size), at.now.objective
-    )
-    up = estimates.too_small(size) if size < bounds.maximum else 0.0
-    down = estimates.too_large(size) if size > bounds.minimum else 0.0
-    if not _is_decided(at, up, down):
-        found = clearly_better(at)
-        if found is not None and at.search.direction > 0:  # no curve explains so abrupt a change
-            return go_back(at, found, facts)
-        return ScalingDecision(f"{facts}; not clear yet, measuring {size} again", at.memory)
-    facts += (
-        f"; a larger size is better with a likelihood of {up:.0%}, a smaller one with {down:.0%}"
-    )
-    direction = _direction(at, up, down)
-    if direction > 0:
-        target = _larger_size(at, estimates)
-        if target > size:
-            return _move_or_return(at, fitted, target, facts)
-    elif direction < 0:
-        target = _smaller_size(at, estimates)
-        returns = size - target < max(1, size // 10) and _is_not_worth_it(at, estimates)
-        if returns:
-            target = best_measured(at)
-        if size - target >= max(1, size // 10):
-            if _began_too_large(at, estimates, returns=returns):
-                # The first step up was a question, so this step down is not a turn.
-                at = Situation(at.memory.with_search(direction=0), at.now, bounds)
-            return _move_or_return(at, fitted, target, facts)
-    return settle(at, facts)
+    sizes = candidates(at.bounds, size, at.known)
+    posterior = fit(at.known, at.memory.rates.noise, sizes, at.memory.rates.node)
+    incumbent = _incumbent(at, posterior)
+    facts = compared_text(at)
+    if at.search.looks and at.search.plans == 1 and incumbent != size:
+        return _after_look(at, posterior, incumbent, facts)
+    if at.waits_for_more and incumbent == size:
+        return ScalingDecision(f"{facts}; {at.bounds.limit}", at.memory)
+    horizon = min(THRESHOLDS.horizon_seconds, at.now.horizon)
+    trial = _best_trial(at, posterior, incumbent, horizon)
+    if trial is not None:
+        if _may_leave(at, posterior, incumbent, trial):
+            return _try(at, posterior, incumbent, trial, facts)
+        return _again(at, f"{facts}; not exact enough to try {trial.size}")
+    if incumbent != size:
+        back = posterior.gain(incumbent, size, at.now.objective)
+        if back.likelihood < THRESHOLDS.surely and not at.is_exact:
+            return _again(at, f"{facts}; {incumbent} may be better")
+        most = at.search.most_plans + THRESHOLDS.search_returns
+        if at.search.plans < most:
+            return _back(
+                at, incumbent, back.gain * (horizon - at.memory.rates.rescale_seconds), facts
+            )
+    if not at.is_exact:
+        return _again(at, facts)
+    unpaid = _best_trial(at, posterior, incumbent, THRESHOLDS.horizon_seconds)
+    if unpaid is not None:
+        return _does_not_pay(at, unpaid.size, facts)
+    return _settle(at, f"{facts}; no other size promises more than it costs to try")
 
 
-def _direction(at: Situation, up: float, down: float) -> int:
-    """Return 1 to go up, -1 to go down or 0 to stay.
+def _incumbent(at: Situation, posterior: Posterior) -> int:
+    """Return the measured size that is expected to be worth most; of nearly equal ones, the largest."""
+    known = [n for n in at.known if is_allowed(n, at.bounds)]
+    worths = {n: posterior.worth(n, at.now.objective) for n in known}
+    if not worths:
+        return at.size
+    best = max(worths, key=lambda n: worths[n])
+    return max(n for n in known if n >= best and worths[n] >= worths[best] - _bonus(at, n, best))
+
+
+def _bonus(at: Situation, size: int, other: int) -> float:
+    """Return what the larger one of two sizes may be worth less and still be preferred.
+
+    Where the objective hardly distinguishes them, the faster one is better.
+    """
+    if not at.now.objective.by_efficiency and at.now.objective.kind != "Cost":
+        return 0.0
+    slope = THRESHOLDS.tie_slope * math.log(size / other)
+    return max(-THRESHOLDS.tie, min(THRESHOLDS.tie, slope))
+
+
+def _best_trial(
+    at: Situation, posterior: Posterior, incumbent: int, horizon: float
+) -> Trial | None:
+    """Return the trial of the highest value; None if none has any, or no plan is left.
 
     Args:
         at: the situation.
-        up: the likelihood that a larger size is better.
-        down: the likelihood that a smaller size is better.
+        posterior: what is known of the sizes.
+        incumbent: the best measured size.
+        horizon: the seconds in which a gain counts.
     """
-    if at.search.turned:
-        if at.search.direction > 0:
-            return int(up > THRESHOLDS.try_larger)
-        return -int(down > THRESHOLDS.turn)
-    if at.search.direction < 0 and at.size > at.bounds.minimum:
-        # Either way costs little to try, because the search can still turn.
-        if max(up, down) <= THRESHOLDS.try_larger:
-            return 0
-        return 1 if up > down else -1
-    if up > THRESHOLDS.try_larger_again and (at.search.direction > 0 or up > down):
-        return 1
-    return -int(down > THRESHOLDS.turn)
+    if at.search.plans >= at.search.most_plans:
+        return None
+    cost = at.memory.rates.rescale_seconds
+    look = THRESHOLDS.trial_part * at.now.window_seconds
+    most = THRESHOLDS.largest_step * max(at.known)
+    trials = []
+    for size in candidates(at.bounds, at.size, at.known):
+        known = at.known.get(size)
+        # A size of which only a part of a window is known may still be better than it seemed.
+        is_measured = known is not None and known.weight >= 1
+        if size in (at.size, incumbent) or size > most or is_measured:
+            continue
+        gain = posterior.gain(size, incumbent, at.now.objective, _bonus(at, size, incumbent))
+        value = gain.gain * (horizon - cost) - THRESHOLDS.least_gain * horizon
+        value -= (2 - gain.likelihood) * cost + look * gain.loss
+        trials.append(Trial(value, size, gain))
+    best = max(trials, key=lambda trial: trial.value, default=None)
+    return None if best is None or best.value <= 0 else best
 
 
-def _is_not_worth_it(at: Situation, estimates: SizeEstimates) -> bool:
-    """Return whether a smaller measured size is worth more, also within the error, and not too small.
+def _may_leave(at: Situation, posterior: Posterior, incumbent: int, trial: Trial) -> bool:
+    """Return whether the present size is measured well enough to try another one.
 
-    A larger size has to show that it is worth its members.
+    It is if it is surely worse than the incumbent, or if its error is small beside the difference
+    that the trial may show.
     """
-    found = best_measured(at)
-    more = at.worth(found) - at.worth(at.size)
-    is_enough = estimates.too_small(found) < 1 / 2
-    return found < at.size and more > THRESHOLDS.clearly_better and is_enough
-
-
-def _began_too_large(at: Situation, estimates: SizeEstimates, *, returns: bool) -> bool:
-    """Return whether the first step, up, has shown that fewer members than at first may be better."""
-    only_step_up = at.search.plans == 1 and at.search.direction > 0
-    return only_step_up and (returns or estimates.too_large(min(at.memory.rates.by_size)) > 1 / 2)
-
-
-def _is_exact(at: Situation) -> bool:
-    """Return whether the present size is measured well enough for a move that cannot be reverted."""
-    windows = at.memory.rates.by_size[at.size].weight
-    needed = (at.memory.rates.noise / THRESHOLDS.exact) ** 2
-    needed = min(max(THRESHOLDS.least_windows, needed), THRESHOLDS.most_windows)
-    return windows >= needed
-
-
-def _is_decided(at: Situation, up: float, down: float) -> bool:
-    """Return whether the direction is certain enough; one window is enough to grow."""
-    if at.memory.rates.by_size[at.size].weight >= THRESHOLDS.most_windows:
+    if at.is_exact:
         return True
-    most = max(up, down, 1 - up - down)
-    may_turn_back = at.search.direction >= 0 and most == up
-    early = not at.now.window_is_over  # a measured size is clearly better
-    return most >= THRESHOLDS.sure and (may_turn_back or early or _is_exact(at))
+    if at.size != incumbent:
+        back = posterior.gain(incumbent, at.size, at.now.objective)
+        if back.likelihood >= THRESHOLDS.surely:
+            return True
+    present = at.known[at.size]
+    error = math.sqrt(variance(present, at.memory.rates.noise, present.at))
+    return error < THRESHOLDS.clear_error * trial.gain.spread
 
 
-def _larger_size(at: Situation, estimates: SizeEstimates) -> int:
-    """Return the size to grow to: about twice the present one before the turn, else a small step."""
-    bounds = at.bounds
-    if at.search.direction >= 0 and not at.search.turned:
-        return next_larger(at.size, bounds)
-    highest = max(at.memory.rates.by_size)
-    plans_left = THRESHOLDS.search_plans - at.search.plans
-    step = max(THRESHOLDS.small_step, math.pow(bounds.maximum / highest, 1 / plans_left))
-    target = min(estimates.enough(THRESHOLDS.likely), math.floor(highest * step))
-    target = min(bounds.maximum, max(at.size + 1, target))
-    target = allowed(rounder(target, bounds, below=bounds.maximum + 1), bounds)
-    return max(target, allowed(at.size + bounds.multiple_of, bounds))
-
-
-def _smaller_size(at: Situation, estimates: SizeEstimates) -> int:
-    """Return the size to shrink to: a bold step before the turn, else a size that is enough.
-
-    After the turn it is larger than any size that is known to train less than is needed.
-    """
-    bounds = at.bounds
-    rates = at.memory.rates.by_size
-    if at.search.direction <= 0 and not at.search.turned:
-        smallest = min(rates)
-        target = min(smallest - 1, estimates.enough(THRESHOLDS.bold))
-        target = max(math.ceil(smallest * THRESHOLDS.step_down), target)
-        return allowed(target, bounds)
-    target = max(bounds.minimum, estimates.enough(THRESHOLDS.careful))
-    needed = at.now.objective.needed or 0.0
-    too_slow = [n for n, rate in rates.items() if n < at.size and rate.mean < needed]
-    if too_slow:
-        target = max(target, max(too_slow) + bounds.multiple_of)
-    return allowed(rounder(target, bounds, below=at.size), bounds)
-
-
-def _second_size(at: Situation, fitted: CurveFit) -> ScalingDecision:
-    """Return the second size of a search that cannot climb: fewer members."""
-    size = at.size
-    bounds = at.bounds
-    facts = f"{measured_text(at.memory, size, at.now)}, no other size is known"
-    if size >= bounds.maximum:
-        facts += f"; {bounds.limit} allows no more than {bounds.maximum}"
-        if bounds.limit_is_temporary:
-            return ScalingDecision(facts, at.memory)
-        if at.search.direction > 0 and _is_exact(at):
-            return settle(at, f"{facts}, and it has got faster")
-    # The look costs samples, so the job trains for some time first.
-    if at.memory.rates.by_size[size].weight < THRESHOLDS.most_windows:
-        return ScalingDecision(f"{facts}; measuring {size} again", at.memory)
-    target = allowed(size * 3 // 4, bounds)
-    # The direction was only a preference, so this move is not a turn.
-    at = Situation(at.memory.with_search(direction=0), at.now, bounds)
-    return move(at, target, facts, expected=fitted.rate(target))
-
-
-def _move_or_return(at: Situation, fitted: CurveFit, target: int, facts: str) -> ScalingDecision:
-    """Request a size, or the best measured one in the same direction if that promises as much."""
-    expected = fitted.rate(target)
-    direction = 1 if target > at.size else -1
-    found = best_measured(at)
-    turns = at.search.turned or at.search.direction == -direction
-    if turns and (found - at.size) * direction > 0:
-        rates = at.memory.rates.by_size
-        no_faster = expected < at.rate(found) * (1 + THRESHOLDS.worth_trying)
-        if direction > 0:
-            beyond = min((n for n in rates if n > found), default=math.inf)
-            passes = target > found and (target >= beyond or beyond < THRESHOLDS.gap * found)
-            if no_faster or passes:  # the larger measured size is worth less
-                return go_back(at, found, facts)
-        elif target >= found:
-            if no_faster:
-                return go_back(at, found, facts)
-        elif min(rates) < found:  # smaller measured sizes are worth less
-            return go_back(at, found, facts)
-        else:
-            target = max(target, allowed(math.ceil(found * THRESHOLDS.step_down), at.bounds))
-            expected = fitted.rate(target)
-    return move(at, target, facts, expected=expected)
-
-
-def _marginal_text(fitted: CurveFit, now: ScalingInputs) -> str:
-    """Return a text: what the last member adds by the fitted curve, or what the finish time needs."""
-    objective = now.objective
-    if objective.needed is not None and objective.enough is not None:
-        return (
-            f"finishTime needs {objective.needed:.1f} samples/s, {objective.enough:.1f} with a "
-            "reserve"
-        )
-    before = max(1, now.size - 1)
-    gain = before * (fitted.rate(before + 1) / fitted.rate(before) - 1)
-    comparison = "at least" if gain >= objective.threshold(before) else "below"
-    return (
-        f"by the fitted curve the last member adds {gain:.0%} of an average one, {comparison} "
-        f"{threshold_text(objective, before)}"
+def _try(
+    at: Situation, posterior: Posterior, incumbent: int, trial: Trial, facts: str
+) -> ScalingDecision:
+    """Request a size to see what it is worth."""
+    target = trial.size
+    rate = posterior.rate(target)
+    action = "grow to" if target > at.size else "shrink to"
+    bound = ""
+    if target == at.bounds.maximum < 2 * at.size and target > at.size:
+        bound = f", bounded by {at.bounds.limit}"
+    text = f"{rate:.1f} samples/s expected"
+    if means := meaning_text(at.now.objective, rate, target):
+        text += f": {means}"
+    reason = (
+        f"{facts}; {target} is better than {incumbent} with a likelihood of "
+        f"{trial.gain.likelihood:.0%}, which promises {trial.gain.gain:.1%}: {action} {target}{bound}, {text}"
     )
+    return _requested(at, target, reason)
+
+
+def _back(at: Situation, target: int, saved: float, facts: str) -> ScalingDecision:
+    """Go back to a measured size, if that saves more than the rescale costs."""
+    if saved < at.memory.rates.rescale_seconds:
+        return _does_not_pay(at, target, facts)
+    return _requested(at, target, f"{facts}: back to {target}, the best that was measured")
+
+
+def _does_not_pay(at: Situation, target: int, facts: str) -> ScalingDecision:
+    cost = at.memory.rates.rescale_seconds
+    reason = (
+        f"{facts}; {target} members would be tried, but a rescale costs {cost:.0f} s, and they "
+        f"save less in the {at.now.horizon:.0f} s left"
+    )
+    return ScalingDecision(reason, at.memory)
+
+
+def _requested(at: Situation, target: int, reason: str, *, last: bool = False) -> ScalingDecision:
+    """Return the decision to request a size; `last`: the search tries no other one after it."""
+    plans = at.search.plans + 1
+    if last:
+        plans = max(plans, at.search.most_plans)
+    after = at.memory.with_search(requested_size=target, plans=plans)
+    return ScalingDecision(reason, after, size=target)
+
+
+def _look(at: Situation) -> ScalingDecision:
+    """Request a larger size to see whether the job scales better than it did."""
+    target = twice(at.size, at.bounds)
+    measured = measured_text(at.memory, at.size, at.now)
+    if target <= at.size:
+        return _settle(at, measured)
+    cost = 2 * at.memory.rates.rescale_seconds
+    reason = (
+        f"{measured}: grow to {target}, to see whether more members add more than before; this look "
+        f"costs about {cost:.0f} s, at most {THRESHOLDS.look_cost:.1%} of the rest"
+    )
+    return _requested(at, target, reason)
+
+
+def _after_look(at: Situation, posterior: Posterior, incumbent: int, facts: str) -> ScalingDecision:
+    """Return from a look, which is no search: the larger size has to prove itself."""
+    back = posterior.gain(incumbent, at.size, at.now.objective)
+    if not at.now.window_is_over and back.likelihood < THRESHOLDS.surely:
+        return _again(at, facts)
+    reason = f"{facts}: back to {incumbent}, the best that was measured"
+    return _requested(at, incumbent, reason, last=True)
+
+
+def _again(at: Situation, facts: str) -> ScalingDecision:
+    if not at.now.window_is_over:
+        return ScalingDecision(f"{facts}, so far", at.memory)
+    return ScalingDecision(f"{facts}; measuring {at.size} again", at.memory)
+
+
+def _settle(at: Situation, facts: str) -> ScalingDecision:
+    """Settle at the present size."""
+    size = at.size
+    needed = at.now.objective.needed
+    at_maximum = size >= at.bounds.maximum
+    after = with_settled(at.memory, size, at_maximum=at_maximum, needed=needed)
+    reason = facts
+    if size == at.bounds.maximum:
+        reason += f"; {at.bounds.limit} allows no more than {size}"
+    reason += f"; settled at {size}"
+    rate = at.memory.rates.mean(size)
+    if means := meaning_text(at.now.objective, rate, size):
+        reason += f": {means}"
+    if needed is not None and rate < needed:
+        reason += "; no size is expected to make it, so it is as Throughput"
+    return ScalingDecision(reason, after)

@@ -34,7 +34,7 @@ class Thresholds:
     mean_windows: float = 8.0
     settled_mean_windows: float = 4.0
     """Windows that a mean has at most; at a settled size fewer, so that it follows a slow trend."""
-    stored_sizes: int = 32
+    stored_sizes: int = 16
     """Sizes whose rates are kept."""
     rise: float = 0.05
     rise_noises: float = 4.0
@@ -79,18 +79,18 @@ class Thresholds:
 
     # --- objectives
 
-    noticeable: float = 0.05
+    noticeable: float = 0.02
     """Part of an average member that a further one must add for Throughput: less is not measurable."""
-    as_fast: float = 0.02
-    """A smaller size is preferred for Throughput if it is slower by no more than this part."""
-    as_cheap: float = 0.98
+    deadline_member: float = 0.05
+    """The same for Deadline, where a member beyond those that meet the finish time is lost."""
+    as_cheap: float = 0.95
     """Part of its price that a member must add for Cost: at nearly the same price, faster is better."""
     deadline_reserve: float = 0.08
     """Part by which a rate must exceed the needed one: a restart, a slower hour."""
     deadline_rescales: int = 2
     """Rescales that are still to come before the end."""
-    elasticity_tolerance: float = 0.05
-    """How far an elasticity may be below `Efficiency`: so small a difference is not measurable."""
+    efficiency_tolerance: float = 0.03
+    """How far a member may be below `Efficiency`: so small a difference is not measurable."""
 
     # --- pods that the cluster cannot run
 
@@ -164,94 +164,66 @@ class Thresholds:
     inheritances: int = 4
     """Jobs in a row that take a size over; the next one searches, so that no poor size is kept."""
 
-    # --- curves
+    # --- the model
 
-    sharpness: tuple[float, ...] = (1.0, 2.0, 4.0, 10.0, 40.0)
-    """How abruptly a shared resource limits the throughput: from Amdahl's law to a hard limit."""
-    knee_step: float = 1.05
-    congested_knee_step: float = 1.2
-    congestion_step: float = 1.1
-    """Ratios of consecutive knees, without and with congestion, and of consecutive congestions."""
-    congested: float = 0.3
-    unbounded: float = 0.05
-    """Prior probabilities of congestion, and of no limit at all."""
-    formula_error: float = 0.012
-    """Relative error of the formula itself."""
-    single_member_error: float = 0.3
-    """Relative error of what a single member, which communicates with no other, says about several."""
-    age_error: float = 0.1
+    shapes: int = 2000
+    """Number of shapes: fewer know too few forms, more take longer than a tick should."""
+    roughness: tuple[tuple[float, float, float], ...] = ((0.7, 0.012, 0.0), (0.3, 0.08, 0.06))
+    neighbourhood: float = 0.7
+    """Prior probability of each roughness, with the relative deviation from the shape of a size on
+    its own, and of one together with its neighbours: those within this logarithm of the ratio.
+    """
+    tails: float = 6.0
+    """Degrees of freedom of the likelihood: with fewer, shapes that fit badly are doubted less."""
+    least_noise: float = 0.004
+    """Relative deviation of a window at least: a program that reports seldom seems to have none."""
+    age_error: float = 0.05
     """Relative error of a rate for each hour since it was measured: everything changes with time."""
     negligible: float = 1e-3
-    """Curves whose likelihood is below this part of the best one's are dropped."""
+    """Shapes whose likelihood is below this part of the best one's are dropped."""
     nearly_best: float = 0.97
     """A size is large enough if it reaches this part of the best size's throughput."""
     waste: float = 1.15
     """A size is too large if it is more than this multiple of the best size, plus one."""
 
-    # --- sizes to try
-
-    smallest_step: float = 1.3
-    largest_step: float = 2.25
-    """Factors between which the next larger size is looked for; about 2 is wanted."""
-    rounding: float = 1.125
-    """Factor by which a size may be larger to be rounder."""
-    divisible_enough: int = 8
-    """A multiple of this number is as good as one of 16."""
-
     # --- the search
 
     search_plans: int = 8
+    later_search_plans: int = 4
     search_returns: int = 2
-    """Plans of one search, and further ones that go back to a measured size."""
-    sure: float = 0.8
-    """Likelihood with which a decision needs no further measurement."""
-    first_step_error: float = 0.15
-    """The first size is measured until its error is this part of the step to the next one."""
-    climb_windows: float = 2.0
-    """Windows after which the climb goes by the mean, however close it is to the objective."""
-    abrupt_before: float = 0.75
-    abrupt: float = 0.3
-    """The change is abrupt if one step has at least the first elasticity, and the next one surely no
-    more than the second.
+    """Plans of one search, of one that begins because of a change or a finish time, and further
+    ones that go back to a measured size.
     """
-    slowdown: float = 0.25
-    """How far an elasticity is below the one before if the throughput approaches a limit."""
+    horizon_seconds: float = 3 * 3600.0
+    """Seconds in which a gain counts at most: later on everything may be different."""
+    trial_part: float = 0.5
+    """Part of a window that a trial which fails takes."""
+    least_gain: float = 0.01
+    """Relative gain, as an expectation, that no trial is made for."""
+    largest_step: float = 4.0
+    """Multiple of the largest measured size that may be tried."""
+    surely: float = 0.9
+    """Likelihood of being worse with which a size is left in the middle of a window."""
+    clear_error: float = 0.35
+    """Error of the present size, relative to the difference that a trial may show, below which the
+    trial is made.
+    """
+    tie: float = 0.02
+    tie_slope: float = 0.1
+    """What a larger size may be worth less and still be preferred, and the same for each logarithm
+    of the ratio.
+    """
     least_windows: float = 2.0
     most_windows: float = 6.0
     exact: float = 0.015
-    """A move that cannot be reverted waits for at least this number of windows, at most the second
-    number, and for this relative error of their mean.
+    """To settle, a size is measured for at least this number of windows, at most for the second
+    number, and until the mean has this relative error.
     """
-    try_larger: float = 0.05
-    try_larger_again: float = 0.3
-    turn: float = 0.6
-    """Likelihoods that another size is better from which on the search tries a larger one, tries
-    one after a poor step, and turns.
-    """
-    careful: float = 0.95
-    likely: float = 0.9
-    bold: float = 0.2
-    """Likelihoods that a new size is large enough: downwards after the turn, upwards after it, and
-    downwards before it.
-    """
-    small_step: float = 1.25
-    """Factor of a step up after the turn, if the remaining plans reach the maximum with it."""
-    step_down: float = 0.6
-    """Part of the smallest known size that a step down before the turn may go to."""
-    worth_trying: float = 0.03
-    """Part by which a new size must promise to be faster than the best measured one."""
-    gap: float = 1.5
-    """Ratio of two measured sizes from which on a size between may be better than both."""
-    clearly_better: float = 0.03
-    clearly_better_errors: float = 1.5
-    """A measured size is clearly better by this part, and by this number of standard errors."""
-    clearly_fewer: float = 1.25
-    """A size that is this many times as large has clearly more members."""
-
+    least_look: float = 1.3
     look_windows: int = 12
-    look_cost: float = 0.01
-    """Windows at rest before a larger size is looked at again, and the part of this time that the
-    look may cost. Each wait is twice as long as the one before.
+    look_cost: float = 0.003
+    """The least step of a look at a larger size, the windows at rest before it, and the part of this
+    time that it may cost. Each wait is twice as long as the one before.
     """
 
     # --- another search for a finish time

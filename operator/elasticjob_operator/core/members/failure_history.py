@@ -10,6 +10,7 @@ from elasticjob_api.elasticjob import (
     Failure,
     FailureAction,
 )
+from elasticjob_api.last_words import cause
 from elasticjob_api.limits import MAX_COUNTER
 from elasticjob_api.times import format_time
 from msgspec.structs import replace
@@ -17,7 +18,6 @@ from msgspec.structs import replace
 from elasticjob_operator.core.members.backoff import run_times
 from elasticjob_operator.core.members.pod_reports import (
     failed_container,
-    last_line,
     last_words,
     signal_of,
 )
@@ -60,7 +60,9 @@ def failure_of(pod: Pod, action: FailureAction, now: float) -> Failure:
         else max(-MAX_INT32, min(terminated.exit_code, MAX_INT32)),
         signal=None if terminated is None else min(signal_of(terminated), _MAX_SIGNAL) or None,
         reason=reason[:_MAX_CHARACTERS],
-        message=last_line(last_words(pod))[:_MAX_CHARACTERS],
+        message=cause(last_words(pod), terminated.exit_code if terminated else None)[
+            :_MAX_CHARACTERS
+        ],
         action=action,
         started_at=format_time(began) if began is not None else None,
         finished_at=format_time(now if ended is None else ended),

@@ -20,7 +20,6 @@ from elasticjob_operator.core.members.pod_reports import (
     describe,
     failed_container,
     failed_terminated,
-    last_line,
     signal_of,
 )
 from elasticjob_operator.core.model.pod import Pod, Terminated
@@ -54,9 +53,8 @@ class Failure:
 
     @property
     def summary(self) -> str:
-        """The description in one line, with the last line of its message, in Python the error."""
-        head, separator, words = self.reason.partition(": ")
-        return f"{head}{separator}{last_line(words)}"[:_MAX_SUMMARY]
+        """The description in one line, without the last words that are not the cause."""
+        return self.reason.partition("\n")[0][:_MAX_SUMMARY]
 
 
 @dataclass(frozen=True)

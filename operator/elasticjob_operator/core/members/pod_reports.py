@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from elasticjob_api.last_words import cause_first, exit_text
+
 from elasticjob_operator.core.model.pod import ContainerStatus, Pod, Terminated
 
 MAX_MESSAGE = 1024
@@ -11,33 +13,27 @@ _CREATE_IT = "create what does not exist, or delete the job and submit it again"
 
 
 def describe(pod: Pod) -> str:
-    """Return how a pod ended: exit code, reason and termination message."""
+    """Return how a pod ended: exit code, reason and, with its cause first, the last words."""
     terminated = failed_terminated(pod)
     failed = failed_container(pod)
     container = ""
     if failed is not None and pod.terminated is None:
         container = f"container {failed.name}: "
-    parts = [f"{container}exit code {terminated.exit_code}"] if terminated else []
-    parts += [
-        text
-        for text in (terminated.reason if terminated else "", pod.status.reason)
-        if text and text != "Error"
-    ]
+    reasons = (terminated.reason if terminated else "", pod.status.reason)
+    parts = [text for text in reasons if text and text != "Error"]
+    code = terminated.exit_code if terminated else None
+    if code is not None:
+        # A reason such as OOMKilled says more than the signal.
+        parts.insert(0, f"{container}exit code {code}" if parts else container + exit_text(code))
     head = ", ".join(parts) or f"phase {pod.status.phase}"
-    message = last_words(pod)
-    return f"{head}: {message[-MAX_MESSAGE:]}" if message else head
+    message = cause_first(last_words(pod), MAX_MESSAGE, code)
+    return f"{head}: {message}" if message else head
 
 
 def last_words(pod: Pod) -> str:
     """Return the termination message of the failed container, else the message of the pod."""
     terminated = failed_terminated(pod)
     return ((terminated.message if terminated else "") or pod.status.message).strip()
-
-
-def last_line(text: str) -> str:
-    """Return the last line that is not blank."""
-    lines = [line.strip() for line in text.splitlines() if line.strip()]
-    return lines[-1] if lines else ""
 
 
 def failed_container(pod: Pod) -> ContainerStatus | None:

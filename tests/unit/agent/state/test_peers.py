@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import os
 import socket
@@ -325,6 +326,42 @@ async def test_links_and_pipes_in_a_part_are_not_followed(agents: Agents, link: 
     with pytest.raises(CallError, match="FAILED_PRECONDITION"):
         await call(second, "state_fetch", **name()._asdict(), **{"from": await address(first)})
     assert files_of(agents.root("second")) == {}
+
+
+@pytest.mark.guarantee("state-copies")
+@pytest.mark.parametrize(
+    "link", ["incoming", "store", "checkpoint", "part", "manifest", "complete"]
+)
+def test_nothing_is_written_or_removed_through_a_link(tmp_path: Path, link: str) -> None:
+    outside = tmp_path / "outside"
+    root = tmp_path / "root"
+    for each in (outside, root):
+        each.mkdir()
+    write_part(outside, name(1), {"f": b"kept"})
+    (outside / "complete").write_bytes(b"kept")
+    before = files_of(outside)
+    store = STORE
+    of_checkpoint = checkpoint(1)
+    part = name(1).part
+    path, target = {
+        "incoming": (root / "incoming", outside),
+        "store": (root / store, outside / store),
+        "checkpoint": (root / store / of_checkpoint, outside / store / of_checkpoint),
+        "part": (root.joinpath(*name(1)), outside.joinpath(*name(1))),
+        "manifest": (root / store / of_checkpoint / f"{part}.json", outside / "complete"),
+        "complete": (root / store / of_checkpoint / "complete", outside / "complete"),
+    }[link]
+    folder = StateFolder(root, 1000)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.symlink_to(target)
+    with contextlib.suppress(OSError):
+        receive(folder, name(1), 100)
+    with contextlib.suppress(OSError):
+        folder.note_complete(name(1))
+    for number in (2, 3):
+        with contextlib.suppress(OSError):
+            receive(folder, name(number), 100)  # the copy of the first checkpoint has to go
+    assert files_of(outside) == before
 
 
 def receive(folder: StateFolder, what: PartName, size: int, *, copy: bool = True) -> None:

@@ -7,8 +7,9 @@ from contextlib import suppress
 from typing import Any
 
 import pytest
-from elasticjob_cli.convert import documents
-from elasticjob_cli.convert.documents import Unreadable, read
+from elasticjob_api import yaml_documents as documents
+from elasticjob_api.yaml_documents import Unreadable
+from elasticjob_cli.convert.documents import read
 from hypothesis import given
 from hypothesis import strategies as st
 

@@ -98,6 +98,15 @@ def test_a_jax_job_has_the_role_worker_of_a_fixed_size() -> None:
     assert spec_of(document)["framework"] == "jax"
     assert (worker["replicas"], worker["minReplicas"]) == (2, 2)
     assert lost(document) == []
+    container = document["spec"]["jaxReplicaSpecs"]["Worker"]["template"]["spec"]["containers"][0]
+    container["ports"] = [{"name": "jaxjob-port", "containerPort": 1234}]
+    env = {each["name"]: each["value"] for each in container_of(document, "worker")["env"]}
+    assert env == {
+        "COORDINATOR_ADDRESS": "$(ELASTICJOB_COORDINATOR_HOST)",
+        "COORDINATOR_PORT": "1234",
+        "NUM_PROCESSES": "$(JAX_NUM_PROCESSES)",
+        "PROCESS_ID": "$(JAX_PROCESS_ID)",
+    }
 
 
 def test_master_and_workers_of_a_pytorch_job_become_one_role_of_a_fixed_size() -> None:
@@ -187,6 +196,14 @@ def test_a_train_job_keeps_its_own_fields_and_the_rest_is_lost() -> None:
     assert spec["framework"] == "pytorch"
     assert (worker["replicas"], worker["slotsPerReplica"]) == (2, 4)
     assert ["runtime torch-distributed" in text for text in lost(train())] == [True]
+
+
+def test_the_index_of_a_node_that_a_command_names_is_that_of_the_member() -> None:
+    document = train()
+    document["spec"]["trainer"]["args"] = ["--shard=$(JOB_COMPLETION_INDEX)"]
+    first, *_ = container_of(document, "worker")["env"]
+    assert first["name"] == "JOB_COMPLETION_INDEX"
+    assert "elasticjob.dev/index" in first["valueFrom"]["fieldRef"]["fieldPath"]
 
 
 def test_a_runtime_beside_a_job_is_written_unchanged_and_lost() -> None:

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from elasticjob_cli.convert import documents
+from elasticjob_api import yaml_documents as documents
 from elasticjob_cli.convert.converters import CONVERTERS
 
 from tests.support.convert import SAMPLES, sample

@@ -33,6 +33,7 @@ def worker_of(document: Any) -> tuple[Any, list[str], list[str]]:
     return result.object["spec"]["replicaSpecs"]["worker"], *lines
 
 
+@pytest.mark.guarantee("converted-jobs-are-accepted")
 @pytest.mark.parametrize(
     "command",
     ["python a.py", "nice python3.11 -u a.py", "sh -c 'cd /x && . env.sh && python a.py'"],
@@ -102,6 +103,24 @@ def test_options_that_the_agent_sets_become_fields(
     assert launchers.fixed_options(container["command"], {}) is None
     assert lost == []
     assert [text for text in differs if "left out: --" in text]
+
+
+def test_variables_of_a_pod_beside_a_launcher_are_those_of_its_node() -> None:
+    text = (
+        "[ $RANK = 0 ] && a ${WORLD_SIZE:-1} $RANK_X; torchrun --node_rank=$RANK t.py $MASTER_ADDR"
+    )
+    worker, lost, differs = worker_of(pytorch(f"sh -c '{text}'"))
+    assert worker["template"]["spec"]["containers"][0]["command"][2] == (
+        "[ $PET_NODE_RANK = 0 ] && a ${PET_NNODES:-1} $RANK_X; torchrun t.py $PET_MASTER_ADDR"
+    )
+    assert lost == []
+    assert ["RANK of a pod is PET_NODE_RANK" in text for text in differs if "PET_" in text] == [
+        True
+    ]
+    _, lost, _ = worker_of(pytorch(f"sh -c '{text}'", nprocPerNode="4"))
+    assert ["not their 4 processes" in text for text in lost] == [True]
+    worker, _, _ = worker_of(pytorch("sh -c 'python a.py $RANK'"))
+    assert worker["template"]["spec"]["containers"][0]["command"][2] == "python a.py $RANK"
 
 
 def test_a_number_of_members_that_is_not_replicas_is_lost() -> None:

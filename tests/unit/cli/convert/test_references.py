@@ -88,6 +88,7 @@ SELECTORS: list[tuple[Any, dict[str, str], Any]] = [
 ]  # fmt: skip
 
 
+@pytest.mark.guarantee("converted-jobs-are-accepted")
 @pytest.mark.parametrize(("job", "theirs", "ours"), SELECTORS)
 def test_a_service_selects_the_members_for_the_pods_of_a_job_of_its_file(
     job: Any, theirs: dict[str, str], ours: dict[str, str]
@@ -119,6 +120,7 @@ def test_a_renamed_job_is_selected_by_its_new_name() -> None:
         ({f"{KUBEFLOW}job-name": "job", f"{KUBEFLOW}replica-type": "ps"}, "has no group ps"),
         ({f"{KUBEFLOW}job-name": "job", f"{KUBEFLOW}replica-index": "0"}, "name one of them"),
         ({f"{KUBEFLOW}job-name": "job", f"{KUBEFLOW}x": "0"}, "no pod here has a label"),
+        ({f"{KUBEFLOW}job-name": "job", f"{DLROVER}replica-type": "dlrover-master"}, "no group"),
     ],
 )
 def test_a_selector_without_an_equivalent_is_lost_and_left_as_it_is(
@@ -306,6 +308,7 @@ HOSTS = [
 ]  # fmt: skip
 
 
+@pytest.mark.guarantee("converted-jobs-are-accepted")
 @pytest.mark.parametrize(("document", "theirs", "ours"), HOSTS)
 def test_host_names_in_other_objects_are_those_of_the_members(
     document: Any, theirs: str, ours: str

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import msgspec
+import pytest
 from elasticjob_api.elasticjob import ElasticJob, ElasticJobSpec, ElasticJobStatus
 from elasticjob_api.meta import ObjectMeta
 from elasticjob_api.scaleplan import ScalePlan
@@ -28,8 +29,24 @@ def test_a_long_message_takes_no_room_from_the_names_on_80_columns() -> None:
     assert max(map(len, lines)) <= 80
 
 
-def test_a_job_that_ended_by_a_traceback_has_one_line_with_its_error() -> None:
-    message = 'exit code 1: Traceback:\n  File "a.py", line 1\n    f({})\nKeyError: 1'
+@pytest.mark.guarantee("cause-comes-first")
+@pytest.mark.parametrize(
+    ("message", "shown_text"),
+    [
+        (
+            'exit code 1: Traceback:\n  File "a.py", line 1\n    f({})\nKeyError: 1',
+            "exit code 1: Traceback: … KeyError: 1",
+        ),
+        (
+            'exit code 1: KeyError: 1\nTraceback:\n  File "a.py", line 1\n[W] Warning: late',
+            "exit code 1: KeyError: 1 …",
+        ),
+    ],
+    ids=["of 0.1.0", "today's"],
+)
+def test_a_job_that_ended_by_a_traceback_has_one_line_with_its_error(
+    message: str, shown_text: str
+) -> None:
     job = ElasticJob(
         metadata=ObjectMeta(name="a", namespace="ns"),
         spec=ElasticJobSpec(framework="custom", replica_specs={}),
@@ -38,7 +55,7 @@ def test_a_job_that_ended_by_a_traceback_has_one_line_with_its_error() -> None:
     shown = Console(width=200)
     with shown.capture() as text:
         shown.print(jobs_table([job], 0.0, all_namespaces=False, wide=True))
-    assert text.get().splitlines()[1].rstrip().endswith("exit code 1: Traceback: … KeyError: 1")
+    assert text.get().splitlines()[1].rstrip().endswith(shown_text)
 
 
 def test_a_refused_request_is_listed_among_the_plans_with_its_change_and_the_reason() -> None:

@@ -48,6 +48,7 @@ def known(**more: Any) -> job_pb2.Autoscaling:
         "enabled": True, "role": "worker", "size": 8, "minimum": 1, "maximum": 64,
         "limit": "worker.maxReplicas", "window_part": 0.4, "decision_seconds": 180.0,
         "best_from": 7, "best_to": 12, "sizes": sizes, "decided": 1893456000.0,
+        "node_members": 4,
         "reason": "8 members: 700.0 samples/s; unclear, measuring 8 again",
     }  # fmt: skip
     return job_pb2.Autoscaling(**values | more)
@@ -72,6 +73,7 @@ def test_people_see_measurements_expectations_and_the_next_decision() -> None:
         "Auto-scaling on",
         "Sizes worker has 8, may have 1 to 64 (worker.maxReplicas)",
         "Best size 7 to 12, with a likelihood of at least 90 %",
+        "Nodes have room for 4 members each, as the pods show",
         "Now measuring 8 members: 40 % of the window, the next decision in at most 3m 00s",
         "Decided 2030-01-01T00:00:00Z: 8 members: 700.0 samples/s; unclear, measuring 8 again",
         "4 390 samples/s 3.5 1.2 % 380 to 400 too small (98 %)",

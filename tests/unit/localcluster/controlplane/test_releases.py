@@ -7,7 +7,9 @@ import io
 import subprocess
 import tarfile
 import threading
+import time
 from collections.abc import Iterator
+from contextlib import suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
@@ -31,6 +33,8 @@ class Server(ThreadingHTTPServer):
     def __init__(self) -> None:
         super().__init__(("127.0.0.1", 0), Handler)
         self.files: dict[str, bytes] = {}
+        self.slow = ""
+        """The URL of a file that is sent byte by byte."""
         self.asked: list[str] = []
 
     def publish(self, release: releases.Release, content: bytes, *, sum_of: bytes) -> None:
@@ -51,7 +55,13 @@ class Handler(BaseHTTPRequestHandler):
         self.send_response(404 if content is None else 200)
         self.send_header("Content-Length", str(len(content or b"")))
         self.end_headers()
-        self.wfile.write(content or b"")
+        if self.server.slow != url:
+            self.wfile.write(content or b"")
+            return
+        with suppress(ConnectionError):  # the client gives up
+            for byte in content or b"":
+                self.wfile.write(bytes([byte]))
+                time.sleep(0.005)
 
     def log_message(self, *_: object) -> None:
         pass
@@ -137,6 +147,47 @@ def test_a_downloaded_program_that_is_not_the_one_is_built_instead(
         find(tmp_path, "kubectl")
     assert says in capsys.readouterr().err
     assert not [path for path in (tmp_path / "bin").rglob("*") if path.is_file()]
+
+
+@pytest.mark.usefixtures("no_build")
+@pytest.mark.parametrize("slow", ["sums", "program"])
+@pytest.mark.parametrize(
+    ("bound", "says"),
+    [("_RATE_SECONDS", "KiB/s, less than 512"), ("_LONGEST_SECONDS", "has not arrived within")],
+)
+def test_a_program_that_arrives_slowly_is_built_instead(
+    tmp_path: Path,
+    server: Server,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    slow: str,
+    bound: str,
+    says: str,
+) -> None:
+    kubectl = release("kubectl")
+    server.publish(kubectl, KUBECTL * 100, sum_of=KUBECTL)
+    server.files[kubectl.checksums] += b"\n" * 1000
+    server.slow = kubectl.checksums if slow == "sums" else kubectl.url
+    monkeypatch.setattr(releases, bound, 0.05)
+    with pytest.raises(LocalClusterError, match=r"builds \['kubectl'\]"):
+        find(tmp_path, "kubectl")
+    assert says in capsys.readouterr().err
+
+
+def test_whoever_waits_sees_a_tick_for_each_part_that_arrives(
+    tmp_path: Path, server: Server
+) -> None:
+    kubectl = release("kubectl")
+    server.publish(kubectl, KUBECTL, sum_of=KUBECTL)
+    server.slow = kubectl.url
+    ticks = 0
+
+    def tick() -> None:
+        nonlocal ticks
+        ticks += 1
+
+    releases.download(kubectl, tmp_path / "kubectl", tick)
+    assert ticks > len(KUBECTL) // 2
 
 
 @pytest.mark.usefixtures("no_build")

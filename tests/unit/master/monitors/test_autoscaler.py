@@ -127,13 +127,13 @@ def test_a_reached_size_is_measured_and_one_plan_is_asked_for_at_a_time() -> Non
     job.train(0, 5, 100.0)
     assert job.asked == []
     job.train(5, 40, 100.0)
-    assert [decision.size for decision in job.asked] == [4]
+    assert [decision.size for decision in job.asked] == [8]
     assert job.scaling.autoscaler.memory.rates.mean(2) == pytest.approx(100.0)
     job.fail_to_create_plan()
     job.train(40, 42, 100.0)
     assert len(job.asked) == 2, "a plan that could not be made is asked for again"
     job.create_plan()
-    assert job.scaling.autoscaler.memory.search.requested_size == 4
+    assert job.scaling.autoscaler.memory.search.requested_size == 8
 
 
 @pytest.mark.guarantee("resources-changed-in-place")
@@ -246,13 +246,12 @@ def test_the_end_of_a_plan_is_learned_from_once() -> None:
 
 def test_a_plan_that_is_found_counts_as_asked_for() -> None:
     job = Job(members=2, desired=2)
-    job.scaling.autoscaler.restore(memory_of(asked=4, heading=1))
+    job.scaling.autoscaler.restore(memory_of(asked=4))
     plan = ScalePlan(metadata=ObjectMeta(name="p"), spec=ScalePlanSpec(job_name="j"))
     found = ObservedPlan(plan, 7, requested_size=2)
     job.scaling.observe(job.controller, PlanFacts((found,), scaling=job.scaling.job_scaling))
     search = job.scaling.autoscaler.memory.search
     assert (job.scaling.last_number, search.requested_size, search.plans) == (7, 2, 1)
-    assert (search.direction, search.turned) == (-1, True)
 
 
 # --- published reasons
@@ -316,8 +315,8 @@ def test_a_finish_time_is_compared_with_the_remaining_reported_steps() -> None:
 
 def test_a_decision_that_changes_nothing_is_published_with_its_reason() -> None:
     job = Job(members=4, desired=4)
-    job.scaling.autoscaler.restore(memory_of(rates={2: 100.0}, asked=4, heading=1))
-    job.train(0, 12, 141.0)
+    job.scaling.autoscaler.restore(memory_of(rates={2: 100.0}, asked=4, moves=8))
+    job.train(0, 12, 150.0)
     assert job.asked == []
     assert "measuring 4 again" in known(job).reason
     assert [size.size for size in known(job).sizes if size.samples_per_second] == [2, 4]
@@ -405,7 +404,7 @@ def test_the_dashboard_has_what_a_query_shows() -> None:
         [],
         [],
     )
-    job.scaling.autoscaler.restore(memory_of(rates={2: 100.0}, asked=4, heading=1, costs=(12.0,)))
+    job.scaling.autoscaler.restore(memory_of(rates={2: 100.0}, asked=4, costs=(12.0,)))
     job.limit_memory(8 * GIB)
     job.use(memory=GIB)
     job.train(0, 12, 141.0)

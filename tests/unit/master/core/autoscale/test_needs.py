@@ -32,7 +32,7 @@ def test_the_first_growth_carries_cpu_and_memory_of_all_roles_in_one_plan() -> N
     job = BareJob(world(), limits={"cpu": 24.0, "memory": 64.0 * GIB})
     job.run(1.0)
     first, *others = job.decisions
-    assert first.size == 4
+    assert first.size == 8
     assert first.resources == {
         "ps": {"cpu": 0.6, "memory": 512 * MIB},
         "worker": {"cpu": 2.0, "memory": 1536 * MIB},
@@ -46,8 +46,8 @@ def test_the_first_growth_carries_cpu_and_memory_of_all_roles_in_one_plan() -> N
     )
     assert job.at[0] <= COOLDOWN
     assert not any(each.resources or each.replace for each in others)
-    assert [each.size for each in others] == [8, 11], "(24 cores - 2 servers of 0.6) / 2 cores"
-    assert list(job.autoscaler.memory.rates.by_size) == [2, 4, 8, 11], "requests change no rate"
+    assert [each.size for each in others] == [11], "(24 cores - 2 servers of 0.6) / 2 cores"
+    assert list(job.autoscaler.memory.rates.by_size) == [2, 8, 11], "requests change no rate"
 
 
 @pytest.mark.guarantee("unset-resources")

@@ -69,14 +69,14 @@ def outcome_of(
 def test_throughput_takes_more_members_than_efficiency_and_the_smallest_of_equal_sizes() -> None:
     assert outcome_of(Objective("Efficiency", 0.5)).sizes[-1][-1] < 32
     assert outcome_of(Objective("Throughput")).sizes[-1][-1] == 64
-    plateau = measured((2, 200.0), (4, 400.0), (8, 800.0), (32, 803.0), (16, 800.0))
+    plateau = changed(
+        measured((2, 200.0), (4, 400.0), (8, 800.0), (32, 803.0), (16, 800.0)), moves=8
+    )
     assert (decide(plateau, inputs(16, Objective("Throughput"))).size or 16) <= 10
 
 
 def test_throughput_goes_back_to_a_size_that_was_faster_however_much_larger_it_is() -> None:
-    memory = changed(
-        measured((2, 200.0), (64, 300.0), (4, 250.0)), heading=-1, turned=True, moves=8
-    )
+    memory = changed(measured((2, 200.0), (64, 300.0), (4, 250.0)), moves=8)
     assert decide(memory, inputs(4, Objective("Throughput"))).size == 64
     assert decide(memory, inputs(4, Objective("Efficiency", 0.5))).size == 2
 
@@ -120,8 +120,8 @@ def test_a_deadline_takes_the_fewest_members_that_make_it() -> None:
     objective = Objective("Deadline", finish_at=WALL + 4 * HOUR)
     outcome = outcome_of(objective, hours=4.0, total=8 * HOUR * curve(2))
     size = outcome.sizes[0][-1]
-    assert curve(size) >= 2 * curve(2), outcome
-    assert curve(size - 2) < 2.2 * curve(2), outcome
+    assert 4 <= size <= 6, outcome
+    assert outcome.member_hours < 4 * 7, outcome
     assert "before finishTime" in outcome.plans[0][-1].reason
 
 
@@ -212,10 +212,8 @@ def test_a_size_measured_as_too_slow_for_a_finish_time_is_not_tried_despite_the_
     at_eight = changed(
         memory, settled=8, reference=775.0, needed=600.0, waited=20, objective=objective.key
     )
-    assert decide(at_eight, inputs(8, objective, high=8)).size not in (4, 5)
-    at_five = changed(
-        measured((4, 417.0), (8, 775.0), (5, 301.0)), heading=-1, turned=True, moves=1
-    )
+    assert decide(at_eight, inputs(8, objective, high=8)).size == 4
+    at_five = changed(measured((4, 417.0), (8, 775.0), (5, 301.0)), moves=1)
     left = decide(changed(at_five, objective=objective.key), inputs(5, objective, high=8))
     assert left.size in (4, 8), "a size that makes it is known"
     settled_late = changed(

@@ -35,10 +35,11 @@ def pod(code: int | None = None, reason: str = "Error", **status: Any) -> Pod:
 
     `why` is the pod's own reason, `conditions` those that are True.
     """
+    words = status.pop("words", "the last words")
     state = (
         {}
         if code is None
-        else {"terminated": {"exitCode": code, "reason": reason, "message": "the last words"}}
+        else {"terminated": {"exitCode": code, "reason": reason, "message": words}}
     )
     metadata = {
         "name": "p",
@@ -289,6 +290,19 @@ def test_the_termination_message_of_the_container_is_shown() -> None:
     assert describe(pod(137, "OOMKilled")) == "exit code 137, OOMKilled: the last words"
     assert describe(pod(why="Evicted", message="low on memory")) == "Evicted: low on memory"
     assert describe(pod()) == "phase Failed"
+
+
+@pytest.mark.guarantee("cause-comes-first")
+def test_a_failure_begins_with_the_signal_and_the_exception_of_the_program() -> None:
+    warning = "[W socket.cpp:697] [c10d] The client socket has failed to connect"
+    agent = "elasticjob-agent: no connection to the master, retrying (UNAVAILABLE)"
+    killed = pod(137, words=f"{agent}\nrank 1/2 from step 91\n{warning}")
+    assert classify(killed).summary == "exit code 137 (SIGKILL): rank 1/2 from step 91"
+    trace = 'Traceback (most recent call last):\n  File "a.py", line 1\nValueError: bad'
+    failed = pod(1, words=f"{agent}\n{trace}\n{warning}")
+    assert classify(failed).summary == "exit code 1: ValueError: bad"
+    assert describe(failed).startswith("exit code 1: ValueError: bad\n")
+    assert describe(failed).endswith(warning)
 
 
 def test_an_init_container_that_fails_is_the_cause() -> None:
