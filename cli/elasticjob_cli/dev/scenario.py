@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -18,8 +19,8 @@ from elasticjob_cli.dev.timeline import Kubectl, NotObserved, Timeline
 
 T = TypeVar("T")
 
-REMOVED_WORKER = "digits-worker-1"
-"""The worker that examples/digits-scale-in.yaml names."""
+REMOVED_WORKERS = ("digits-worker-1", "digits-worker-3")
+"""The workers that examples/digits-scale-in.yaml names."""
 COOLDOWN = 2
 """Seconds for which the auto-scaler measures a size; short, for a demo."""
 MIN_ACCURACY = 0.95
@@ -95,13 +96,13 @@ class DemoScenario:
         )
 
     async def _scale_in(self) -> None:
-        self.timeline.heading(f"ScaleIn: {REMOVED_WORKER} leaves")
+        self.timeline.heading(f"ScaleIn: {' and '.join(REMOVED_WORKERS)} leave")
         began = time.monotonic()
         await self.kubectl("apply", "-f", self._file("digits-scale-in.yaml"))
-        code = await self._until(
-            "the agent's confirmation", lambda: self._exit_code(REMOVED_WORKER)
+        codes = await self._until("the agents' confirmation", self._exit_codes)
+        await self._until(
+            "the pods are deleted", lambda: not set(REMOVED_WORKERS) & set(self.observer.pods)
         )
-        await self._until("the pod is deleted", lambda: REMOVED_WORKER not in self.observer.pods)
         await self.kubectl(
             "wait", "--for=jsonpath={.status.phase}=ScaleSucceeded", "scalein/digits-fewer"
         )
@@ -110,16 +111,21 @@ class DemoScenario:
             raise NotObserved(
                 f"a confirmed drain: the pods {plan.status.forced_pods} had to be forced"
             )
-        await self._wait_for_world(3)
-        proof = f"its agent confirmed (exit code {code}) before the pod was deleted; the world is 3"
-        self.timeline.done("the named worker was drained", since=began, proof=proof)
+        await self._wait_for_world(2)
+        proof = f"their agents confirmed (exit codes {codes}) before the pods were deleted"
+        self.timeline.done("the named workers were drained", since=began, proof=proof)
 
     async def _auto_scale(self) -> None:
         self.timeline.heading("Auto-scaling: the master decides by what it has measured")
         began = time.monotonic()
-        # The cooldown was too long for measurements until now. If the auto-scaler has measured one
-        # size only, it always tries another one.
-        patch = f'{{"spec":{{"autoscaling":{{"enabled":true,"cooldownSeconds":{COOLDOWN}}}}}}}'
+        # The cooldown was too long for measurements until now. Two workers are so few that more of
+        # them pay even in the minute that is left.
+        scaling = {
+            "enabled": True,
+            "cooldownSeconds": COOLDOWN,
+            "objective": {"type": "Throughput"},
+        }
+        patch = json.dumps({"spec": {"autoscaling": scaling}}, separators=(",", ":"))
         await self.kubectl("patch", "ej", "digits", "--type=merge", "-p", patch)
         plan = await self._until("a ScalePlan from the master", self._auto_plan)
         name = plan.metadata.name
@@ -209,8 +215,12 @@ class DemoScenario:
     def _running(self, pod: str) -> bool:
         return pod in self.observer.pods and self.observer.pods[pod].status.phase == "Running"
 
-    def _exit_code(self, pod: str) -> int | None:
-        return self.observer.ended.get(pod)
+    def _exit_codes(self) -> str:
+        """Return the exit codes of the removed workers' agents; empty until all have ended."""
+        ended = self.observer.ended
+        if not set(REMOVED_WORKERS) <= set(ended):
+            return ""
+        return ", ".join(str(ended[pod]) for pod in REMOVED_WORKERS)
 
     def _has_rate(self) -> bool:
         job = self.observer.job
