@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 from elasticjob_api import names
 
+from tests.support.e2e.pytorch_job import torchrun
 from tests.support.framework_python import checkout
 from tests.support.ipv6_network import ipv6_only
 from tests.support.local_job import LocalJob, start_cold
@@ -40,7 +41,6 @@ total = torch.tensor(torch.distributed.get_rank() + 1)
 torch.distributed.all_reduce(total)
 print("sum", total.item(), flush=True)
 """
-TORCHRUN = ("-m", "torch.distributed.run")
 SYSTEM_PYTHON = "/usr/bin/python3"
 
 
@@ -64,7 +64,7 @@ def run(job: LocalJob, text: str, *program: str, **environment: str) -> list[str
     agents = [job.start_agent(index, *command, **environment) for index in range(2)]
     job.wait("the agents end", lambda: all(agent.poll() is not None for agent in agents))
     assert [agent.returncode for agent in agents] == [0, 0], job.log()
-    return re.findall(r"^(?:world|sum) (.*)$", job.log(), re.MULTILINE)
+    return re.findall(r"^(?:\[default0\]:)?(?:world|sum) (.*)$", job.log(), re.MULTILINE)
 
 
 @pytest.mark.guarantee("ipv6-only")
@@ -94,10 +94,13 @@ def test_jax_trains_in_a_world_of_two(job: LocalJob) -> None:
 
 @pytest.mark.guarantee("ipv6-only")
 @pytest.mark.thorough
-@pytest.mark.parametrize("launcher", [(), TORCHRUN], ids=["alone", "torchrun"])
-def test_pytorch_trains_in_a_world_of_two(job: LocalJob, launcher: tuple[str, ...]) -> None:
+@pytest.mark.parametrize("launcher", ["alone", "torchrun"])
+def test_pytorch_trains_in_a_world_of_two(job: LocalJob, launcher: str, tmp_path: Path) -> None:
     if subprocess.run([SYSTEM_PYTHON, "-c", "import torch"], capture_output=True).returncode:
         pytest.skip("run tools/pytorch_env once")
     job.framework = "pytorch"
     paths = {"PYTHONPATH": checkout("library", "api"), "GLOO_SOCKET_IFNAME": "lo"}
-    assert run(job, PYTORCH, SYSTEM_PYTHON, *launcher, **paths) == ["3", "3"], job.log()
+    command = [SYSTEM_PYTHON]
+    if launcher == "torchrun":
+        command = torchrun(SYSTEM_PYTHON, tmp_path / "torchrun")
+    assert run(job, PYTORCH, *command, **paths) == ["3", "3"], job.log()

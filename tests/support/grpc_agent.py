@@ -76,9 +76,13 @@ class Agent:
         return self
 
     async def send(self, **message: Any) -> None:
-        """Send one message; grpc accepts one at a time."""
+        """Send one message, also if the sender is cancelled, which would break off the stream."""
+        await asyncio.shield(self._write(pb.AgentMessage(**message)))
+
+    async def _write(self, message: pb.AgentMessage) -> None:
+        """Write a message; grpc accepts one at a time."""
         async with self.sending:
-            await self.stream.write(pb.AgentMessage(**message))
+            await self.stream.write(message)
 
     async def _listen(self, stream: Any, follow_commands: bool) -> None:
         try:
