@@ -163,18 +163,41 @@ def shared_cluster(
     The first process starts it, and stops it after the last one.
     """
     run = factory.getbasetemp()
-    os.environ.setdefault("GOGC", "400")  # the API server uses less CPU, and more memory
     with (run / f"{name}.users").open("w") as users:
         fcntl.flock(users, fcntl.LOCK_SH)
-        cluster = clusters.up(run / name, control_plane_only=control_plane_only, capacity=capacity)
+        cluster = _start(run / name, control_plane_only=control_plane_only, capacity=capacity)
         try:
-            asyncio.run(apply_crds(cluster.kubeconfig, REPOSITORY / "crds"))
-            asyncio.run(apply_policies(cluster.kubeconfig, REPOSITORY / "policies"))
             yield cluster
         finally:
             if cluster.children:  # this process started it
                 fcntl.flock(users, fcntl.LOCK_EX)  # waits for the other workers
                 cluster.down()
+
+
+@contextmanager
+def own_cluster(
+    factory: pytest.TempPathFactory,
+    *,
+    control_plane_only: bool = False,
+    capacity: Json | None = None,
+) -> Iterator[clusters.Cluster]:
+    """Run a cluster that no other test uses, for tests that change or stop it."""
+    state = factory.mktemp("own-cluster")
+    with _start(state, control_plane_only=control_plane_only, capacity=capacity) as cluster:
+        yield cluster
+
+
+def _start(state: Path, *, control_plane_only: bool, capacity: Json | None) -> clusters.Cluster:
+    os.environ.setdefault("GOGC", "400")  # the API server uses less CPU, and more memory
+    cluster = clusters.up(state, control_plane_only=control_plane_only, capacity=capacity)
+    try:
+        asyncio.run(apply_crds(cluster.kubeconfig, REPOSITORY / "crds"))
+        asyncio.run(apply_policies(cluster.kubeconfig, REPOSITORY / "policies"))
+    except BaseException:
+        if cluster.children:
+            cluster.down()
+        raise
+    return cluster
 
 
 @pytest.fixture

@@ -268,5 +268,8 @@ def _check_options(present: Cluster, *, control_plane_only: bool, port: int | No
         raise LocalClusterError(
             f"the cluster in {present.state} is up on port {present.port}, not {port}: {remedy}"
         )
-    if not control_plane_only and not present.has_node:
-        raise LocalClusterError(f"the cluster in {present.state} is up without a node: {remedy}")
+    if control_plane_only == present.has_node:
+        raise LocalClusterError(
+            f"the cluster in {present.state} is up with{'' if present.has_node else 'out'} a node: "
+            f"{remedy}"
+        )

@@ -17,7 +17,7 @@ from pathlib import Path
 import pytest
 from elasticjob_api import names
 
-from tests.conftest import REPOSITORY, shared_cluster
+from tests.conftest import REPOSITORY, own_cluster
 from tests.support.e2e import images
 from tests.support.e2e.kubectl_user import KubectlUser
 from tests.support.e2e.real_node import container, wait_for_progress
@@ -42,9 +42,7 @@ def cluster(
     if kubeconfig := request.config.getoption("--kubeconfig"):
         yield existing_cluster(Path(kubeconfig).resolve())
         return
-    with shared_cluster(
-        tmp_path_factory, f"upgraded-{os.getpid()}", capacity={"cpu": "64"}
-    ) as upgraded:
+    with own_cluster(tmp_path_factory, capacity={"cpu": "64"}) as upgraded:
         yield TargetCluster(upgraded.kubeconfig, upgraded.bin)
 
 

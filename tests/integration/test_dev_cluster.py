@@ -86,6 +86,10 @@ def test_a_cluster_starts_is_reused_and_stops_without_a_trace(state: Path) -> No
     assert "already up" in second.stderr
     assert found(state).process_ids() == pids
 
+    contradiction = dev("up", "--state", state)
+    assert contradiction.returncode == 1
+    assert "is up without a node" in contradiction.stderr
+
     status = dev("status", "--state", state)
     assert status.returncode == 0, status.stdout
     assert all(f"process {pid}" in status.stdout for pid in pids.values())
@@ -150,6 +154,9 @@ def test_a_cluster_with_an_operator_accepts_jobs_at_once(state: Path) -> None:
             text=True,
         )
         assert doctor.returncode == 0, doctor.stdout + doctor.stderr
+    contradiction = dev("up", "--control-plane-only", "--state", state)
+    assert contradiction.returncode == 1
+    assert "is up with a node" in contradiction.stderr
     script = "\n".join(
         (
             answer.stdout,

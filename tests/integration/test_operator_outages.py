@@ -32,7 +32,7 @@ from elasticjob_localcluster import daemons
 from elasticjob_localcluster.cluster import Cluster
 from elasticjob_operator.core.model.pod import Pod
 
-from tests.conftest import shared_cluster
+from tests.conftest import own_cluster
 from tests.support.fake_kubelet import kubelet
 from tests.support.operator_process import (
     create,
@@ -68,9 +68,7 @@ LONG_LEASE = ("--lease-seconds", "600")
 @pytest.fixture(scope="module")
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
     """Run a control plane for this file alone, whose parts may be frozen or killed."""
-    with shared_cluster(
-        tmp_path_factory, f"disturbed-{os.getpid()}", control_plane_only=True
-    ) as cluster:
+    with own_cluster(tmp_path_factory, control_plane_only=True) as cluster:
         yield cluster
 
 

@@ -21,7 +21,7 @@ from elasticjob_kube.session import Kube
 from elasticjob_localcluster.cluster import Cluster
 from elasticjob_operator.core.partitioning import Partition
 
-from tests.conftest import shared_cluster, wait_for_defaults
+from tests.conftest import own_cluster, wait_for_defaults
 from tests.support.chaos_proxy import ChaosProxy, WriteRequest, chaos_proxy
 from tests.support.fake_kubelet import kubelet
 from tests.support.operator_process import (
@@ -48,7 +48,7 @@ OPTIONS = ("--lease-namespace", PLACE, "--lease-seconds", "6", "--partitions")
 @pytest.fixture(scope="module")
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
     """Run a cluster whose namespaces no other test uses."""
-    with shared_cluster(tmp_path_factory, "sharded", control_plane_only=True) as made:
+    with own_cluster(tmp_path_factory, control_plane_only=True) as made:
         yield made
 
 

@@ -22,7 +22,7 @@ from elasticjob_kube.resources import CRDS, ELASTIC_JOBS, EVENTS, SCALE_OUTS, SC
 from elasticjob_kube.session import Kube, connect
 from elasticjob_localcluster.cluster import Cluster
 
-from tests.conftest import shared_cluster
+from tests.conftest import own_cluster
 from tests.support.fake_kubelet import kubelet
 from tests.support.operator_process import create, job, manifest, operator, phase, status_of
 from tests.support.wait import until
@@ -37,7 +37,7 @@ DEPTH = 1200
 
 @pytest.fixture(scope="module")
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
-    with shared_cluster(tmp_path_factory, "open-definitions", control_plane_only=True) as opened:
+    with own_cluster(tmp_path_factory, control_plane_only=True) as opened:
         asyncio.run(_open_definitions(opened.kubeconfig))
         yield opened
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import copy
 import json
-import os
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -15,7 +14,7 @@ from elasticjob_kube.resources import CRDS, ELASTIC_JOBS, PODS, SCALE_PLANS
 from elasticjob_kube.session import Kube
 from elasticjob_localcluster.cluster import Cluster
 
-from tests.conftest import shared_cluster
+from tests.conftest import own_cluster
 from tests.support.fake_kubelet import kubelet
 from tests.support.operator_process import (
     has_logged,
@@ -34,9 +33,7 @@ pytestmark = pytest.mark.thorough
 @pytest.fixture(scope="module")
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
     """Run a control plane of its own, because the tests change the definitions."""
-    with shared_cluster(
-        tmp_path_factory, f"upgraded-{os.getpid()}", control_plane_only=True
-    ) as upgraded:
+    with own_cluster(tmp_path_factory, control_plane_only=True) as upgraded:
         yield upgraded
 
 
