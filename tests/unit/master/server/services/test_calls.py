@@ -18,16 +18,17 @@ async def test_a_refusal_of_any_length_arrives_with_its_status_its_field_and_wha
     async def refuse(_request: bytes, _context: Any) -> bytes:
         raise BadRequest(f"dataset '{value}' is too long; name it in 63 characters")
 
-    handler = grpc.unary_unary_rpc_method_handler(refuse)
-    behave: Any = refusing(handler, "Create")
-    handlers = {"Create": grpc.unary_unary_rpc_method_handler(behave)}
+    make: Any = grpc.unary_unary_rpc_method_handler
+    methods = {"Create": make(refusing(make(refuse), "Create"))}
     server = grpc.aio.server()
-    server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler("job", handlers),))
+    server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler("job", methods),))
     port = server.add_insecure_port("127.0.0.1:0")
     await server.start()
     async with grpc.aio.insecure_channel(f"127.0.0.1:{port}") as channel:
         with pytest.raises(grpc.aio.AioRpcError) as refused:
-            await channel.unary_unary("/job/Create")(b"")
+            create: grpc.aio.UnaryUnaryMultiCallable[bytes, bytes]
+            create = channel.unary_unary("/job/Create")
+            await create(b"")
     await server.stop(None)
     details = refused.value.details() or ""
     assert refused.value.code() is grpc.StatusCode.INVALID_ARGUMENT, details
