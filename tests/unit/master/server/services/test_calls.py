@@ -25,9 +25,8 @@ async def test_a_refusal_of_any_length_arrives_with_its_status_its_field_and_wha
     port = server.add_insecure_port("127.0.0.1:0")
     await server.start()
     async with grpc.aio.insecure_channel(f"127.0.0.1:{port}") as channel:
+        create: grpc.aio.UnaryUnaryMultiCallable[bytes, bytes] = channel.unary_unary("/job/Create")
         with pytest.raises(grpc.aio.AioRpcError) as refused:
-            create: grpc.aio.UnaryUnaryMultiCallable[bytes, bytes]
-            create = channel.unary_unary("/job/Create")
             await create(b"")
     await server.stop(None)
     details = refused.value.details() or ""
