@@ -247,7 +247,7 @@ class AutoScaler:
         measured = self._window.measured_so_far(cooldown=scaling.cooldown)
         if measured is None:
             return None
-        self._early_decision_at = now + THRESHOLDS.early_pause * scaling.cooldown
+        self._early_decision_at = now + THRESHOLDS.piece * scaling.cooldown
         usage = self._role_usage(scaling, available)
         memory = self._with_measurement(scaling, measured, available, usage, wall)
         inputs = self._inputs(job, scaling, now, wall, memory)
@@ -321,7 +321,7 @@ class AutoScaler:
         self, scaling: JobScaling, available: Sequence[Member], now: float, wall: float
     ) -> None:
         """Sample what the members use, when it is time; peaks count in every phase of the job."""
-        pause = min(THRESHOLDS.longest_sample_pause, scaling.cooldown / THRESHOLDS.window_samples)
+        pause = min(THRESHOLDS.sample_seconds, THRESHOLDS.piece * scaling.cooldown)
         if now - self._sampled_at < pause:
             return
         self._sampled_at = now
@@ -392,4 +392,4 @@ class AutoScaler:
 def training_left(job: JobView, now: float) -> float:
     """Return the seconds of training in which a change can pay."""
     eta = job.progress.eta_seconds(now)
-    return THRESHOLDS.unknown_horizon_seconds if eta is None else eta
+    return THRESHOLDS.hour if eta is None else eta

@@ -145,7 +145,7 @@ def form_belief(evidence: Evidence) -> Belief:
     best = _range(bests)
     others = {size, max(1, bounds.maximum), *best}
     measured_only = [n for n in known if n not in others]
-    shown = sorted({*measured_only[-(THRESHOLDS.stored_sizes - len(others)) :], *others})
+    shown = sorted({*measured_only[-(THRESHOLDS.stored - len(others)) :], *others})
     believed = [
         SizeBelief(n, known.get(n), errors.get(n, 0.0), _expectation(n, posterior, bests))
         for n in shown
@@ -169,7 +169,7 @@ def _best_sizes(posterior: Posterior, sizes: Sequence[int], objective: Objective
         worths = {n: objective.worths(part.means[n], n) for n in sizes}
         for number, weight in enumerate(part.weights):
             best = max(sizes, key=lambda n: worths[n][number])
-            least = part.means[best][number] + math.log(THRESHOLDS.nearly_best)
+            least = part.means[best][number] + math.log(1 - THRESHOLDS.tolerance)
             enough = min(n for n in sizes if n <= best and part.means[n][number] >= least)
             found[best, enough] = found.get((best, enough), 0.0) + weight
     return [_Best(best, weight, enough) for (best, enough), weight in sorted(found.items())]
@@ -179,7 +179,9 @@ def _expectation(size: int, posterior: Posterior, bests: Sequence[_Best]) -> Exp
     """Return what the model expects of a size."""
     point = _point(size, posterior)
     too_small = math.fsum(best.weight for best in bests if size < best.enough)
-    too_large = math.fsum(best.weight for best in bests if best.size * THRESHOLDS.waste + 1 < size)
+    too_large = math.fsum(
+        best.weight for best in bests if best.size * (1 + THRESHOLDS.change) + 1 < size
+    )
     return Expectation(point.rate, point.low, point.high, min(1.0, too_small), min(1.0, too_large))
 
 
