@@ -73,7 +73,7 @@ assert len(state.sizes) == state.step
 assert weight() == sum(state.sizes), "a batch was lost, or counted twice"
 trained = [line.weight.item(), line.bias.item()]
 alone = linear_model.weights(state.step)
-assert all(abs(a - b) < 1e-9 for a, b in zip(trained, alone)), (trained, alone)
+assert all(abs(a - b) < 1e-9 for a, b in zip(trained, alone, strict=True)), (trained, alone)
 print(
     f"finished: rank {hvd.rank()} of {hvd.size()} after {state.step} steps weight {weight():g}",
     flush=True,
