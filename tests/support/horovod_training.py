@@ -10,7 +10,7 @@ import time
 from pathlib import Path
 
 import horovod.torch as hvd
-import linear_model
+import linear_model  # type: ignore[import-not-found, unused-ignore]
 import torch
 
 FINISH = Path(os.environ["FINISH"])
