@@ -82,7 +82,8 @@ def verdict(suspicion: Suspicion, heard_at: float, now: float) -> Verdict:
         return "there"
     if suspicion.asked_at is None:
         return "wait" if now - suspicion.began < SILENT_SECONDS else "ask"
-    asked, answers = len(suspicion.asked), len(suspicion.unreached_by)
+    asked = len(suspicion.asked)
+    answers = len(suspicion.unreached_by)
     if now - suspicion.asked_at < ANSWER_SECONDS and (answers < asked or not asked):
         return "wait"
     return "vanished" if asked and 2 * answers >= asked else "ask"
@@ -112,7 +113,7 @@ def advance(state: RendezvousState, now: float) -> list[Command]:
     undecided = "ask" in found or "wait" in found
     if undecided and now - began < TOGETHER_SECONDS:
         return commands
-    if not _hears_others(state, vanished, began, now):
+    if not _hears_others(state, began, now):
         _ask_again(suspicions.by_address[address] for address in vanished)
         return commands
     for address in vanished:
@@ -144,7 +145,12 @@ def _ask(state: RendezvousState, addresses: Sequence[str], now: float) -> list[C
         and member.identity.address not in suspicions.by_address
         and member.identity.node_name not in nodes
     )
-    probers = nlargest(PROBERS, others, key=lambda m: (m.uid not in watchers, m.last_heard_at))
+    lately = now - _silence(state)
+    probers = nlargest(
+        PROBERS,
+        others,
+        key=lambda m: (m.last_heard_at > lately, m.uid not in watchers, m.last_heard_at),
+    )
     for suspicion in asked_about:
         suspicion.asked = frozenset(member.uid for member in probers)
         suspicion.asked_at = now
@@ -154,15 +160,16 @@ def _ask(state: RendezvousState, addresses: Sequence[str], now: float) -> list[C
     return commands + [Probe(member.uid, suspicions.probes) for member in suspects]
 
 
-def _hears_others(
-    state: RendezvousState, vanished: Sequence[str], began: float, now: float
-) -> bool:
+def _hears_others(state: RendezvousState, began: float, now: float) -> bool:
     """Return whether the master has heard of half of the other members since, or lately."""
-    interval = intervals_for(len(state.members), lost=state.timing.lost).heartbeat
-    since = min(began, now - interval - 0.5)
-    others = [m for m in state.world_members() if m.identity.address not in vanished]
-    heard = sum(member.last_heard_at > since for member in others)
-    return 2 * heard >= len(others)
+    since = min(began, now - _silence(state))
+    heard = sum(member.last_heard_at > since for member in state.world_members())
+    return 2 * heard >= len(state.world) - 1
+
+
+def _silence(state: RendezvousState) -> float:
+    """Return the longest time between two messages of a member that is well."""
+    return intervals_for(len(state.members), lost=state.timing.lost).heartbeat + 0.5
 
 
 def _suspects(state: RendezvousState, suspicion: Suspicion) -> list[Member]:

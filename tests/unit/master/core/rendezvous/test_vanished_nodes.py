@@ -7,7 +7,9 @@ from collections.abc import Callable
 
 import pytest
 from elasticjob_master.core.rendezvous import vanished_nodes, watches
+from elasticjob_master.core.rendezvous.commands import MemberRemoved
 from elasticjob_master.core.rendezvous.members import Identity, Member
+from elasticjob_master.core.rendezvous.watches import Suspicion
 
 from tests.support.master.simulated_nodes import FOREVER, MASTER, START, SimulatedNodes
 
@@ -49,9 +51,10 @@ def test_all_members_of_a_node_are_removed() -> None:
     assert sorted(job.removed) == [3, 4, 5]
 
 
-def test_a_member_that_any_other_reaches_is_never_removed() -> None:
-    for reached_by in (2, 3, 4):
-        job = nodes(5)
+@pytest.mark.parametrize("reached_by", [2, 3, 4])
+def test_a_member_that_one_of_three_others_reaches_is_never_removed(reached_by: int) -> None:
+    for seed in range(20):
+        job = nodes(5, seed)
         job.cut(1, (FAULT, FOREVER))
         for pair in ((reached_by, 1), (1, reached_by)):
             job.lost[pair].clear()
@@ -68,11 +71,12 @@ def test_a_member_that_the_master_hears_is_never_removed() -> None:
 
 
 def test_a_master_that_is_cut_off_from_most_members_removes_none() -> None:
-    job = nodes(7)
-    for index in range(1, 7):
-        job.cut(index, (FAULT, FOREVER))
-    job.run(60.0)
-    assert job.removed == {}
+    for left in (1, 2):
+        job = nodes(7)
+        for index in range(left, 7):
+            job.cut(index, (FAULT, FOREVER))
+        job.run(60.0)
+        assert job.removed == {}
 
 
 def test_members_that_never_reached_each_other_are_not_suspected() -> None:
@@ -108,6 +112,69 @@ def test_nothing_is_asked_while_all_is_well() -> None:
     job = nodes(10)
     job.run(60.0)
     assert (job.probes, job.removed) == (0, {})
+
+
+# --- each question
+
+
+def suspicion(began: float, asked: str = "", unreached_by: str = "") -> Suspicion:
+    """Return a suspicion of member 1, of which others were asked after 1.6 s, if any."""
+    asked_at = began + 1.6 if asked else None
+    return Suspicion(("1",), began, set(), frozenset(asked), asked_at, 1, set(unreached_by))
+
+
+@pytest.mark.parametrize(
+    ("suspected", "heard_at", "now", "expected"),
+    [
+        (suspicion(10.0), 9.9, 11.5, "wait"),  # the outage may be short
+        (suspicion(10.0), 9.9, 11.7, "ask"),
+        (suspicion(10.0, "abc", "ab"), 9.9, 12.5, "wait"),
+        (suspicion(10.0, "abc", "abc"), 9.9, 12.5, "vanished"),
+        (suspicion(10.0, "abc", "ab"), 9.9, 13.2, "vanished"),  # one of those asked is away, too
+        (suspicion(10.0, "abc", "a"), 9.9, 13.2, "ask"),
+        (suspicion(10.0, "abc", ""), 9.9, 13.2, "ask"),
+        (suspicion(10.0, "abc", "abc"), 10.1, 12.5, "there"),  # the master has heard of it
+        (suspicion(10.0, "abc", "abc"), 9.9, 20.1, "there"),  # the report is too old
+    ],
+)
+def test_a_verdict_follows_from_what_is_known(
+    suspected: Suspicion, heard_at: float, now: float, expected: str
+) -> None:
+    assert vanished_nodes.verdict(suspected, heard_at, now) == expected
+
+
+def removed_by(job: SimulatedNodes, after: float, **suspicions: Suspicion) -> list[str]:
+    """Return who is removed if these nodes are suspected, after a time since the last decision."""
+    job.state.suspicions.by_address = {
+        f"10.0.0.{each[-1]}": suspicions[each] for each in suspicions
+    }
+    job.state.suspicions.checked_at = job.now
+    commands = vanished_nodes.advance(job.state, job.now + after)
+    return [each.uid for each in commands if isinstance(each, MemberRemoved)]
+
+
+def test_a_master_that_was_held_up_asks_again() -> None:
+    found = []
+    for seconds in (0.1, 1.5):
+        job = nodes(4)
+        job.run(10.0)
+        asked = suspicion(job.now - 2.4, "02", "02")
+        asked.began = job.state.members.get("1").last_heard_at = job.now - 2.4  # type: ignore[union-attr]
+        found.append(removed_by(job, seconds, of_1=asked))
+    assert found == [["1"], []]
+
+
+def test_others_that_are_suspected_are_waited_for_but_not_for_long() -> None:
+    found = []
+    for began in (2.4, 3.6):
+        job = nodes(6)
+        job.run(10.0)
+        for uid in ("1", "2"):
+            job.state.members.get(uid).last_heard_at = job.now - began  # type: ignore[union-attr]
+        asked = suspicion(job.now - began, "03", "03")
+        later = Suspicion(("2",), job.now - 1.0)
+        found.append(removed_by(job, 0.0, of_1=asked, of_2=later))
+    assert found == [[], ["1"]]
 
 
 # --- freezes, none of which is a loss
