@@ -48,26 +48,33 @@ class PairServer:
     measurement is served at a time. It then sends single bytes and blocks of data, and this agent
     answers each with as much: so the slower direction counts. The connection of an agent that
     watches this one stays open. Whoever sends nothing, such as the kubelet's probe, is
-    disconnected.
+    disconnected; among many, the oldest stranger first.
     """
 
     def __init__(self, token: str | None) -> None:
         """Answer those that know the job's token, which is None in a job without one."""
         self._token = token
-        self._connections = 0
+        self._strangers: list[asyncio.StreamWriter] = []
+        """The connections that have not yet shown the token, oldest first."""
+        self._known = 0
         self._turn = asyncio.Lock()
 
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         """Serve one connection, within a bound of time and bytes."""
-        self._connections += 1
+        self._strangers.append(writer)
         try:
-            if self._connections <= MAX_CONNECTIONS:
-                await self._serve(reader, writer)
+            if len(self._strangers) + self._known > MAX_CONNECTIONS:
+                self._strangers.pop(0).transport.abort()
+            await self._serve(reader, writer)
         except (OSError, EOFError, TimeoutError):
             pass  # the other end has left, or is no agent of the job
         finally:
-            self._connections -= 1
+            self._forget(writer)
             writer.close()
+
+    def _forget(self, writer: asyncio.StreamWriter) -> None:
+        if writer in self._strangers:
+            self._strangers.remove(writer)
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         nonce = secrets.token_bytes(_NONCE_BYTES)
@@ -76,27 +83,36 @@ class PairServer:
         async with asyncio.timeout(HELLO_SECONDS):
             answer = await reader.readexactly(len(proof))
         if hmac.compare_digest(answer, _proof(self._token, _WATCH, nonce)):
-            await self._keep_open(reader, writer)
+            self._forget(writer)
+            await _keep_open(reader, writer)
+            return
         if not hmac.compare_digest(answer, proof):
             return
-        async with asyncio.timeout(2 * MEASURE_SECONDS), self._turn:
-            writer.write(b"!")
-            for _ in range(ROUND_TRIPS):
-                writer.write(await reader.readexactly(1))
-            for _ in range(TRANSFERS):
-                writer.write(await reader.readexactly(BLOCK_BYTES))
-            await writer.drain()
-
-    async def _keep_open(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        """Keep the connection of a watcher, which does not count as one of a stranger."""
-        link: socket.socket = writer.get_extra_info("socket")
-        link.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-        link.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, _LOST_WATCHER_SECONDS)
-        self._connections -= 1
+        self._forget(writer)
+        self._known += 1
         try:
-            await reader.read(1)  # a watcher sends nothing
+            async with asyncio.timeout(2 * MEASURE_SECONDS), self._turn:
+                await _answer(reader, writer)
         finally:
-            self._connections += 1
+            self._known -= 1
+
+
+async def _answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    """Answer the bytes and blocks of one measurement with as much."""
+    writer.write(b"!")
+    for _ in range(ROUND_TRIPS):
+        writer.write(await reader.readexactly(1))
+    for _ in range(TRANSFERS):
+        writer.write(await reader.readexactly(BLOCK_BYTES))
+    await writer.drain()
+
+
+async def _keep_open(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    """Keep the connection of a watcher until its end; the kernel notices if it vanishes."""
+    link: socket.socket = writer.get_extra_info("socket")
+    link.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    link.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, _LOST_WATCHER_SECONDS)
+    await reader.read(1)  # a watcher sends nothing
 
 
 async def begin_watch(

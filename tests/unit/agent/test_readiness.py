@@ -39,17 +39,19 @@ async def test_who_does_not_know_the_token_is_disconnected(network: str, token: 
     assert await measure(f"{network}.7", "token") is None
 
 
-async def test_silent_connections_are_bounded_and_probes_are_still_accepted(network: str) -> None:
+async def test_the_oldest_stranger_makes_room_for_an_agent_of_the_job(network: str) -> None:
     readiness = Readiness(f"{network}.7", "token")
     await readiness.announce()
-    streams = [
-        await asyncio.open_connection(f"{network}.7", names.AGENT_READY_PORT)
-        for _ in range(MAX_CONNECTIONS + 1)
-    ]
+    streams = []
     async with asyncio.timeout(SECONDS):
-        greetings = [await reader.read(100) for reader, _ in streams]
-        assert [bool(each) for each in greetings] == [True] * MAX_CONNECTIONS + [False]
-        assert [await reader.read(100) for reader, _ in streams[:1]] == [b""], "it said nothing"
+        for _ in range(MAX_CONNECTIONS):
+            streams.append(await asyncio.open_connection(f"{network}.7", names.AGENT_READY_PORT))
+            assert await streams[-1][0].read(100), "no greeting"
+        assert await measure(f"{network}.7", "token") is not None
+        assert await streams[0][0].read(100) == b"", "it said nothing"
+        for _ in range(MAX_CONNECTIONS):
+            streams.append(await asyncio.open_connection(f"{network}.7", names.AGENT_READY_PORT))
+        assert await streams[-1][0].read(100), "a probe is accepted"
     for _, writer in streams:
         writer.close()
     readiness.close()

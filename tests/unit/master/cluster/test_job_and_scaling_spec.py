@@ -126,6 +126,24 @@ def test_limits_of_restarts_say_whose_next_failure_ends_the_job(
     assert [index for index in range(2) if index in size.without_restarts] == ending
 
 
+def test_the_first_restart_rule_about_an_exit_code_says_what_follows_it() -> None:
+    rules = [
+        {"action": "Ignore", "exitCodes": [3], "containers": ["sidecar"]},
+        {"action": "Ignore", "exitCodes": [3, 4], "messagePattern": "lost"},
+        {"action": "FailJob", "exitCodes": [3, 42], "containers": ["c"]},
+        {"action": "Ignore", "exitCodes": [42, 43]},
+        {"action": "Restart", "signals": [4, 9], "exitCodes": [132, 140]},
+        {"action": "FailJob", "signals": [9]},
+        {"action": "FailJob", "reasons": ["Error"]},
+    ]
+    expected = {3: "FailJob", 42: "FailJob", 43: "Ignore", 132: "Restart", 137: "FailJob"}
+    assert job_spec.sizes(job(restartRules=rules))["worker"].actions == expected
+    every = job_spec.sizes(job(restartRules=[{"action": "FailJob"}]))["worker"].actions
+    assert set(every.values()) == {"FailJob"}
+    assert 1 in every
+    assert 0 not in every
+
+
 @pytest.mark.parametrize(
     ("worker", "limits", "maximum", "limit"),
     [
