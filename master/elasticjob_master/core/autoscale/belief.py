@@ -51,6 +51,7 @@ class Expectation:
     """The throughput that the model expects at a size.
 
     Attributes:
+        size: the number of members.
         rate: samples per second.
         low: the rate is between `low` and `high` with a likelihood of 90 %.
         high: see `low`.
@@ -58,6 +59,7 @@ class Expectation:
         too_large: the likelihood that the size is well above the best one.
     """
 
+    size: int
     rate: float
     low: float
     high: float
@@ -82,16 +84,6 @@ class SizeBelief:
 
 
 @dataclass(frozen=True)
-class CurvePoint:
-    """The expected throughput at a size of the curve; see `Expectation`."""
-
-    size: int
-    rate: float
-    low: float
-    high: float
-
-
-@dataclass(frozen=True)
 class Belief:
     """The evidence about the sizes.
 
@@ -104,7 +96,7 @@ class Belief:
 
     sizes: tuple[SizeBelief, ...] = ()
     best: tuple[int, int] | None = None
-    curve: tuple[CurvePoint, ...] = ()
+    curve: tuple[Expectation, ...] = ()
 
 
 class BeliefOfLatestEvidence:
@@ -136,57 +128,52 @@ def form_belief(evidence: Evidence) -> Belief:
     size = max(1, evidence.size)
     bounds = evidence.bounds
     lowest = max(1, min(bounds.minimum, size))
-    asked = [n for n in candidates(bounds, size, known) if n >= lowest]
+    allowed = [n for n in candidates(bounds, size, known) if n >= lowest]
     farthest = _CURVE_FACTOR * max(size, *known)
     drawn = _curve_sizes(min(lowest, *known), min(max(bounds.maximum, size, *known), farthest))
-    sizes = sorted({*asked, *drawn, *known, bounds.maximum})
+    sizes = sorted({*allowed, *drawn, *known, bounds.maximum})
     posterior = fit(known, evidence.noise, sizes, evidence.node)
-    bests = _best_sizes(posterior, asked, evidence.objective.exact)
-    best = _range(bests)
+    bests = _best_sizes(posterior, allowed, evidence.objective.exact)
+    best = _quantile(bests, _LOW), _quantile(bests, _HIGH)
     others = {size, max(1, bounds.maximum), *best}
     measured_only = [n for n in known if n not in others]
-    shown = sorted({*measured_only[-(THRESHOLDS.stored_sizes - len(others)) :], *others})
-    believed = [
-        SizeBelief(n, known.get(n), errors.get(n, 0.0), _expectation(n, posterior, bests))
-        for n in shown
-    ]
-    return Belief(tuple(believed), best, tuple(_point(n, posterior) for n in drawn))
+    shown = sorted({*measured_only[-(THRESHOLDS.stored - len(others)) :], *others})
+    expected = {n: _expectation(n, posterior, bests) for n in {*shown, *drawn}}
+    believed = [SizeBelief(n, known.get(n), errors.get(n, 0.0), expected[n]) for n in shown]
+    return Belief(tuple(believed), best, tuple(expected[n] for n in drawn))
 
 
-@dataclass(frozen=True)
-class _Best:
-    """The best size by some of the shapes, with their likelihood."""
-
-    size: int
-    weight: float
-    enough: int
+Best = tuple[int, int]
+"""A best size, and the smallest one that is nearly as fast."""
 
 
-def _best_sizes(posterior: Posterior, sizes: Sequence[int], objective: Objective) -> list[_Best]:
-    """Return the best size by each shape, and the smallest one that is nearly as fast."""
-    found: dict[tuple[int, int], float] = {}
+def _best_sizes(
+    posterior: Posterior, sizes: Sequence[int], objective: Objective
+) -> list[tuple[Best, float]]:
+    """Return what is best by some of the shapes, with their likelihood, in ascending order."""
+    found: dict[Best, float] = {}
     for part in posterior.parts:
         worths = {n: objective.worths(part.means[n], n) for n in sizes}
         for number, weight in enumerate(part.weights):
             best = max(sizes, key=lambda n: worths[n][number])
-            least = part.means[best][number] + math.log(THRESHOLDS.nearly_best)
+            least = part.means[best][number] + math.log(1 - THRESHOLDS.tolerance)
             enough = min(n for n in sizes if n <= best and part.means[n][number] >= least)
             found[best, enough] = found.get((best, enough), 0.0) + weight
-    return [_Best(best, weight, enough) for (best, enough), weight in sorted(found.items())]
+    return sorted(found.items())
 
 
-def _expectation(size: int, posterior: Posterior, bests: Sequence[_Best]) -> Expectation:
+def _expectation(
+    size: int, posterior: Posterior, bests: Sequence[tuple[Best, float]]
+) -> Expectation:
     """Return what the model expects of a size."""
-    point = _point(size, posterior)
-    too_small = math.fsum(best.weight for best in bests if size < best.enough)
-    too_large = math.fsum(best.weight for best in bests if best.size * THRESHOLDS.waste + 1 < size)
-    return Expectation(point.rate, point.low, point.high, min(1.0, too_small), min(1.0, too_large))
-
-
-def _point(size: int, posterior: Posterior) -> CurvePoint:
     rate = posterior.rate(size)
     low, high = posterior.band(size, _LOW, _HIGH)
-    return CurvePoint(size, rate, min(low, rate), max(high, rate))
+    small = math.fsum(weight for (_, enough), weight in bests if size < enough)
+    waste = 1 + THRESHOLDS.change
+    large = math.fsum(weight for (best, _), weight in bests if best * waste + 1 < size)
+    return Expectation(
+        size, rate, min(low, rate), max(high, rate), min(1.0, small), min(1.0, large)
+    )
 
 
 def _curve_sizes(low: int, high: int) -> list[int]:
@@ -195,15 +182,11 @@ def _curve_sizes(low: int, high: int) -> list[int]:
     return sorted({round(low * (high / low) ** (step / steps)) for step in range(CURVE_POINTS)})
 
 
-def _range(bests: Sequence[_Best]) -> tuple[int, int]:
-    """Return the sizes between which the best one is with a likelihood of 90 %."""
-    low = bests[0].size
-    high = bests[-1].size
+def _quantile(bests: Sequence[tuple[Best, float]], likelihood: float) -> int:
+    """Return the size that the best one does not exceed with this likelihood."""
     below = 0.0
-    for best in bests:
-        if below <= _LOW:
-            low = best.size
-        if below < _HIGH:
-            high = best.size
-        below += best.weight
-    return low, high
+    for (best, _), weight in bests:
+        below += weight
+        if below > likelihood:
+            return best
+    return bests[-1][0][0]

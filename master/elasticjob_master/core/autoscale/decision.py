@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
@@ -10,6 +11,7 @@ from elasticjob_api.pod_identity import MemberKey
 
 from elasticjob_master.core.autoscale.objective import Objective
 from elasticjob_master.core.autoscale.scaling_memory import ScalingMemory
+from elasticjob_master.core.autoscale.thresholds import THRESHOLDS
 from elasticjob_master.core.straggler_replacement import Straggler
 
 
@@ -58,6 +60,18 @@ class MemberUsage:
     memory_limit: int | None = None
     node_cores: float = 0.0
 
+    @property
+    def load(self) -> float:
+        """The part of its CPU that it uses; 0 if it may use any."""
+        return self.cpu / self.cpu_request if self.cpu_request else 0.0
+
+    @property
+    def is_nearly_used_up(self) -> bool:
+        """True if in some sample nearly all of its CPU or memory was in use."""
+        part = THRESHOLDS.nearly_used_up
+        cpu = part * (self.cpu_request or math.inf)
+        return self.cpu_peak >= cpu or self.memory >= part * (self.memory_limit or math.inf)
+
 
 @dataclass(frozen=True)
 class RoleUsage:
@@ -73,6 +87,16 @@ class RoleUsage:
     most_memory: int = 0
     memory_bound: str = "maxMemory"
     own_memory: bool = False
+
+    @property
+    def cpu(self) -> float:
+        """The most cores that a member requests."""
+        return max((use.cpu_request or 0.0 for use in self.uses), default=0.0)
+
+    @property
+    def memory(self) -> int:
+        """The most bytes that a member may use."""
+        return max((use.memory_limit or 0 for use in self.uses), default=0)
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,7 @@ from elasticjob_master.core.autoscale import needs
 from elasticjob_master.core.autoscale.candidate_sizes import allowed
 from elasticjob_master.core.autoscale.decision import ScalingDecision, ScalingInputs
 from elasticjob_master.core.autoscale.measurements import begin_search, with_settled
-from elasticjob_master.core.autoscale.profile import ProfiledJob
+from elasticjob_master.core.autoscale.profile import MOST_JOBS, ProfiledJob
 from elasticjob_master.core.autoscale.scaling_memory import (
     ExpectedRate,
     Inheritance,
@@ -51,7 +51,7 @@ def first_plan(
         )
         # A size found for another objective, or a size taken over too often, is only a beginning.
         same = earlier.size == size and earlier.objective == objective and earlier.rate > 0
-        if same and earlier.inherited < THRESHOLDS.inheritances:
+        if same and earlier.inherited < MOST_JOBS - 1:
             expected = ExpectedRate(size, earlier.rate, earlier.job, earlier.inherited)
     if requests is not None:
         texts.append(requests.text)
@@ -84,7 +84,7 @@ def compare_with_earlier_job(
     facts = f"{measured}, {expected.job} had trained {expected.rate:.1f}"
     if not now.window_is_over:
         return memory, ScalingDecision(f"{facts}; measuring {now.size} again", memory)
-    if abs(memory.rates.mean(now.size) / expected.rate - 1) > THRESHOLDS.same_rate:
+    if abs(memory.rates.mean(now.size) / expected.rate - 1) > THRESHOLDS.change:
         return without, None
     settled = with_settled(memory, now.size, at_maximum=now.size >= now.bounds.maximum)
     inheritance = Inheritance(inherited=expected.inherited + 1)

@@ -118,12 +118,12 @@ def test_a_longer_range_than_the_measured_one_is_doubted_more() -> None:
 
 @pytest.mark.guarantee("auto-scaler-explains-itself")
 def test_the_number_of_listed_sizes_is_bounded_and_includes_the_present_one() -> None:
-    rates = {size: saturating(size) for size in range(1, THRESHOLDS.stored_sizes + 1)}
+    rates = {size: saturating(size) for size in range(1, THRESHOLDS.stored + 1)}
     for size in (1, 20, 100):
         sizes = [each.size for each in form_belief(evidence(rates, size=size, high=100_000)).sizes]
-        assert len(sizes) <= THRESHOLDS.stored_sizes
+        assert len(sizes) <= THRESHOLDS.stored
         assert sizes == sorted(set(sizes))
-        assert {size, THRESHOLDS.stored_sizes, 100_000} <= set(sizes), "also the one measured last"
+        assert {size, THRESHOLDS.stored, 100_000} <= set(sizes), "also the one measured last"
     assert form_belief(evidence({1: 100.0, 2: 190.0}, size=0)).sizes, "a role without members"
 
 
