@@ -229,10 +229,6 @@ class ResourceUse(msgspec.Struct, frozen=True, omit_defaults=True):
     retry_at: float = field(name="resources_at", default=0.0)
     peaks: Mapping[str, RolePeaks] = {}
 
-    def with_peaks(self, role: str, peaks: RolePeaks) -> ResourceUse:
-        """Return the use with other peaks of one role."""
-        return replace(self, peaks={**self.peaks, role: peaks})
-
 
 class ExpectedRate(msgspec.Struct, frozen=True):
     """The throughput of an earlier job at the size with which this job began.
