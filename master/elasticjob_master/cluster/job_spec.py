@@ -19,7 +19,7 @@ from elasticjob_api.roles import kept_roles, notified_roles, uses_host_network
 from elasticjob_api.scaleplan import ScalePlan
 from elasticjob_api.times import parse_time
 
-from elasticjob_master.core.autoscale.container_resources import pod_requests
+from elasticjob_master.cluster.template_resources import pod_requests
 from elasticjob_master.core.rendezvous.rules import ALL_INDICES, RoleSize
 from elasticjob_master.script_order import ScriptOrder
 

@@ -10,9 +10,6 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
-
-from elasticjob_api.pod_identity import MemberKey
 
 from elasticjob_master.core.autoscale.decision import Bounds, ScalingDecision, ScalingInputs
 from elasticjob_master.core.autoscale.job_scaling import JobScaling
@@ -72,51 +69,6 @@ def bounds_by_need(scaling: JobScaling, peaks: Mapping[str, RolePeaks]) -> Bound
     return dataclasses.replace(bounds, maximum=maximum, by_need=False)
 
 
-@dataclass(frozen=True)
-class Requests:
-    """CPU and memory for the roles that request none.
-
-    Attributes:
-        resources: cores and bytes of each member, by role.
-        replace: role and index of the members that must be replaced to get them.
-        text: the measured use that they follow from.
-    """
-
-    resources: Mapping[str, Mapping[str, float]]
-    replace: tuple[MemberKey, ...]
-    text: str
-
-
-def requests_of(peaks: Mapping[str, RolePeaks], now: ScalingInputs, size: int) -> Requests | None:
-    """Return the requests of roles that have none, when the scaled role has this size.
-
-    None: no need is known, or the limits leave no room.
-    """
-    needs = {role: need(peaks.get(role)) for role in sorted(now.unwritten)}
-    resources = {role: needed for role, needed in needs.items() if needed is not None}
-    sizes = {role: len(each.indices) for role, each in now.unwritten.items()}
-    if now.role in sizes:
-        sizes[now.role] = size
-    for resource, free in now.free_resources.items():
-        if sum(each[resource] * sizes[role] for role, each in resources.items()) > free:
-            return None
-    if not resources:
-        return None
-    replaced = [
-        (role, index)
-        for role in resources
-        if now.unwritten[role].best_effort
-        for index in now.unwritten[role].indices
-    ]
-    texts = [
-        f"{role} requests nothing, and a member has used {peaks[role].window_cpu:.2f} cores and "
-        f"at most {mib(peaks[role].memory)}: {needed['cpu']:g} cores and "
-        f"{mib(needed['memory'])} each"
-        for role, needed in resources.items()
-    ]
-    return Requests(resources, tuple(replaced), "; ".join(texts))
-
-
 def with_first_requests(decision: ScalingDecision, now: ScalingInputs) -> ScalingDecision:
     """Return the decision with CPU and memory for all roles that request none.
 
@@ -124,20 +76,48 @@ def with_first_requests(decision: ScalingDecision, now: ScalingInputs) -> Scalin
     search settles without one, they are a plan of their own, if that pays.
     """
     memory = decision.memory
-    size = decision.size or now.size
+    grows = decision.size is not None and decision.size > now.size
     # Members are added, then the others are replaced.
     pays = 2 * memory.rates.rescale_seconds <= THRESHOLDS.resources_cost * now.horizon
     settled = decision.changes_nothing and memory.search.settled_size == now.size
-    if not (size > now.size or (settled and pays)) or now.wall < memory.resources.retry_at:
+    if not (grows or (settled and pays)) or now.wall < memory.resources.retry_at:
         return decision
-    requests = requests_of(memory.resources.peaks, now, size)
-    if requests is None:
+    requests = with_requests(decision, memory.resources.peaks, now)
+    if not requests.resources:
         return decision
     changes_setting = any(role != now.role for role in requests.resources)
+    after = memory.with_servers(rates_stay_valid=changes_setting)
+    return dataclasses.replace(requests, memory=after)
+
+
+def with_requests(
+    decision: ScalingDecision, peaks: Mapping[str, RolePeaks], now: ScalingInputs
+) -> ScalingDecision:
+    """Return the decision with the requests of roles that have none, at the size that it decides.
+
+    It stays as it is if no need is known, or if the limits leave no room.
+    """
+    needs = {role: need(peaks.get(role)) for role in sorted(now.unwritten)}
+    resources = {role: needed for role, needed in needs.items() if needed is not None}
+    sizes = {role: len(each.indices) for role, each in now.unwritten.items()}
+    sizes[now.role] = decision.size or now.size
+    for resource, free in now.free_resources.items():
+        if sum(each[resource] * sizes[role] for role, each in resources.items()) > free:
+            return decision
+    texts = [
+        f"{role} requests nothing, and a member has used {peaks[role].window_cpu:.2f} cores and "
+        f"at most {mib(peaks[role].memory)}: {needed['cpu']:g} cores and "
+        f"{mib(needed['memory'])} each"
+        for role, needed in resources.items()
+    ]
     return dataclasses.replace(
         decision,
-        reason=f"{decision.reason}; {requests.text}",
-        memory=memory.with_servers(rates_stay_valid=changes_setting),
-        resources=requests.resources,
-        replace=requests.replace,
+        reason="; ".join(filter(None, (decision.reason, *texts))),
+        resources=resources,
+        replace=tuple(
+            (role, index)
+            for role in resources
+            if now.unwritten[role].best_effort
+            for index in now.unwritten[role].indices
+        ),
     )

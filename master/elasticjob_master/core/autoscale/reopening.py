@@ -29,7 +29,7 @@ def reopened(at: Situation) -> ScalingMemory:
         memory = memory.with_search(objective_key=key)
         return begin_search(memory, at.size) if search.objective_key else memory
     enough = at.now.objective.enough
-    too_slow = enough is None or at.rate(at.size) < enough
+    too_slow = enough is None or memory.rates.mean(at.size) < enough
     if search.at_maximum and search.settled_size == at.size < at.bounds.maximum and too_slow:
         return begin_search(memory, at.size)
     if search.settled_size is None or not at.now.window_is_over:

@@ -14,8 +14,8 @@ from elasticjob_api.step_report import StepReport
 from elasticjob_master.cluster import auto_plans, job_spec, scaling_spec
 from elasticjob_master.cluster.progress_writer import progress_status
 from elasticjob_master.config import Config
-from elasticjob_master.core.autoscale.container_resources import ContainerResources
 from elasticjob_master.core.autoscale.decision import ScalingDecision
+from elasticjob_master.core.autoscale.job_scaling import ContainerResources
 from elasticjob_master.core.autoscale.scaling_memory import ScalingMemory
 from elasticjob_master.core.progress import Progress
 from elasticjob_master.core.rendezvous.members import Identity, Member

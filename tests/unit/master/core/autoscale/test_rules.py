@@ -10,12 +10,12 @@ from typing import Any
 
 import msgspec
 import pytest
+from elasticjob_master.cluster.template_resources import (
+    training_container_resources,
+    with_plan_resources,
+)
 from elasticjob_master.core.autoscale import lowering, pending, scaling_memory
 from elasticjob_master.core.autoscale.candidate_sizes import candidates
-from elasticjob_master.core.autoscale.container_resources import (
-    ContainerResources,
-    training_container_resources,
-)
 from elasticjob_master.core.autoscale.decide import decide
 from elasticjob_master.core.autoscale.decision import (
     Bounds,
@@ -24,6 +24,7 @@ from elasticjob_master.core.autoscale.decision import (
     ScalingDecision,
     ScalingInputs,
 )
+from elasticjob_master.core.autoscale.job_scaling import ContainerResources
 from elasticjob_master.core.autoscale.lowering import with_peaks
 from elasticjob_master.core.autoscale.measurement_window import MeasurementWindow
 from elasticjob_master.core.autoscale.measurements import (
@@ -382,7 +383,7 @@ def test_a_window_measures_a_part_and_shows_how_much_the_rate_varies() -> None:
         window.record_samples(world_round=1, samples=samples, step=second, now=float(second))
         window.observe(size=2, cooldown=300.0, now=float(second))
         found = window.measured_so_far(cooldown=300.0)
-        assert (found is None) == (second < 60 + 45), "a part of it, after the warm-up"
+        assert (found is None) == (second < 60 + 40), "a part of it, after the warm-up"
     assert found is not None
     assert found.rate == pytest.approx(100.0, rel=0.05)
     assert found.part == pytest.approx(1 / 3, abs=0.01)
@@ -687,8 +688,8 @@ def test_the_share_is_that_of_the_container_that_trains() -> None:
         template(requests={"memory": "1Gi"}, limits={"memory": "2Gi"})
     ) == ContainerResources(None, 2048 * MIB)
     assert training_container_resources({}) == ContainerResources()
-    assert training_container_resources(template()).with_plan_resources(
-        {"cpu": 3}
+    assert with_plan_resources(
+        training_container_resources(template()), {"cpu": 3}
     ) == ContainerResources(3.0, None)
 
 
