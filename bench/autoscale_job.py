@@ -15,9 +15,13 @@ from types import SimpleNamespace
 from typing import Any
 
 from elasticjob_api.health import Health
-from elasticjob_master.core.autoscale.container_resources import ContainerResources
 from elasticjob_master.core.autoscale.decision import Bounds, ScalingDecision
-from elasticjob_master.core.autoscale.job_scaling import EndedPlan, JobScaling, RoleResources
+from elasticjob_master.core.autoscale.job_scaling import (
+    ContainerResources,
+    EndedPlan,
+    JobScaling,
+    RoleResources,
+)
 from elasticjob_master.core.autoscale.objective import Objective
 from elasticjob_master.core.rendezvous.members import Identity, Member, Usage
 from elasticjob_master.monitors.autoscaler import AutoScaler

@@ -39,6 +39,7 @@ from elasticjob_agent.state.calls import StateCalls
 from elasticjob_agent.torchrun_ranks import RankWatch
 from elasticjob_agent.training_socket import TrainingSocket
 from elasticjob_agent.usage import UsageMonitor
+from elasticjob_agent.watched_peers import WatchedPeers
 
 FORWARDED = (signal.SIGUSR1, signal.SIGUSR2, signal.SIGHUP)
 FINAL_MESSAGES_SECONDS = 2.0
@@ -85,6 +86,7 @@ class Agent:
             self._channel, config.pod_uid, on_joined=self._report_joined
         )
         self._readiness = Readiness(config.address, config.token)
+        self._peers = WatchedPeers(config.token, self._spawn_aid, self._connection.send)
         environment, self._host_files = host_files.for_launcher(
             environment, self._training_socket.path.parent, self._channel
         )
@@ -187,6 +189,7 @@ class Agent:
                 leased_all=True,
                 reads_packed_worlds=True,
                 fetches_worlds=not reads_hosts(self._command, self._environment),
+                watches=True,
             )
         )
         if state.last_exit is not None:
@@ -231,6 +234,10 @@ class Agent:
             case "collect_stacks":
                 stacks = self._collect_stacks(command.collect_stacks)
                 self._spawn_aid("the collection of stacks", stacks)
+            case "watch":
+                self._peers.watch(command.watch.addresses)
+            case "probe":
+                self._spawn_aid("a probe of members", self._peers.probe(command.probe))
 
     def usage(self) -> pb.ResourceUsage:
         """Return the newest measurement of the container's use of CPU, memory and GPUs."""

@@ -18,7 +18,7 @@ from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from typing import IO
 
-from elasticjob_api.last_words import cause
+from elasticjob_api.last_words import TRACEBACK, cause
 from elasticjob_processes.killing import kill_group, shell_code
 
 from elasticjob_agent.start_failure import CannotStart
@@ -59,10 +59,13 @@ def shown(lines: Sequence[str]) -> str:
 
 
 def _with_cause(lines: Sequence[str], code: int) -> str:
-    """Return the last lines, after the one that says why the program has failed."""
+    """Return the last lines, after the one that says why the program has failed.
+
+    That line stands in a traceback, from which everybody who reads the text knows it again.
+    """
     last = shown(lines)
     first = cause("\n".join(lines), code)
-    return last if first in last else f"{first}\n{last}"
+    return last if cause(last, code) == first else f"{TRACEBACK}\n  …\n{first}\n{last}"
 
 
 class LinePrefix:

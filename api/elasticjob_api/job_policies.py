@@ -66,13 +66,13 @@ class MasterSpec(Object, frozen=True):
         dict[str, Any],
         Meta(
             description="Resources of the container. A master needs 64Mi, and 128Ki for each "
-            "member.",
+            "member. The default memory limit is larger for more than 1,000 members.",
             extra_json_schema={"$ref": "ResourceRequirements"},
         ),
     ] = field(
         default_factory=lambda: {
             "requests": {"cpu": "100m", "memory": "128Mi"},
-            "limits": {"cpu": "1", "memory": "2Gi"},
+            "limits": {"cpu": "1", "memory": "512Mi"},
         }
     )
     template: Annotated[

@@ -12,9 +12,11 @@ from collections.abc import Iterable
 
 from elasticjob_api import names
 
+MAX_MESSAGE = 1024
+"""Characters that are shown of a program's last words."""
 _PREFIX = re.compile(r"(?:\[(?:rank)?\d+\]:? ?)+")
 """The rank before each line, from the agent (`[3] `) or PyTorch (`[rank3]: `)."""
-_TRACEBACK = "Traceback (most recent call last):"
+TRACEBACK = "Traceback (most recent call last):"
 _EXCEPTION = re.compile(r"[A-Za-z_][\w.]*(?:: |:?$)")
 _OTHER_ERRORS = re.compile(r"Fatal Python error: |panic: |what\(\):  |terminate called ")
 """What Python, Go and C++ write when they end a program."""
@@ -93,7 +95,7 @@ def _last_exception(lines: Iterable[str]) -> str:
     in_traceback = False
     for whole in lines:
         line = _without_rank(whole)
-        if line.strip() == _TRACEBACK:
+        if line.strip() == TRACEBACK:
             in_traceback = True
         elif _OTHER_ERRORS.match(line.strip()):
             last = whole.strip()

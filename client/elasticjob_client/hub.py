@@ -35,7 +35,7 @@ from elasticjob_client.errors import ClientError
 from elasticjob_client.jobs_page import HEADERS, JobsPage, routes, token_of
 from elasticjob_client.page_source import LargeAnswers
 from elasticjob_client.sign_in import SignIns
-from elasticjob_client.visible_jobs import Unauthorized
+from elasticjob_client.visible_jobs import LISTS_AT_ONCE, Unauthorized
 
 log = logging.getLogger(__name__)
 _MOST_USERS = 64
@@ -63,6 +63,7 @@ class Users:
         self._namespaces = namespaces
         self._sign_ins = SignIns()
         self._large = LargeAnswers()
+        self._lists = asyncio.Semaphore(LISTS_AT_ONCE)
         self._pages: dict[bytes, tuple[JobsPage, float]] = {}
         """By the token's hash, with the time of the end; the one that was used last at the end."""
 
@@ -105,6 +106,7 @@ class Users:
             elsewhere=self._namespaces,
             local=False,
             large=self._large,
+            lists=self._lists,
         )
         try:
             await page.reader.read()

@@ -120,6 +120,7 @@ class JobsPage:
             session's.
         local: who reads logs must be a program of this process' account.
         large: the jobs' pages of the server with much data.
+        lists: the turns of the server's readers of jobs.
 
     Attributes:
         reader: reads the jobs.
@@ -133,12 +134,13 @@ class JobsPage:
         elsewhere: Sequence[str] = (),
         local: bool = True,
         large: LargeAnswers | None = None,
+        lists: asyncio.Semaphore | None = None,
     ) -> None:
         self._cluster = cluster
         self._local = local
         self._large = large or LargeAnswers()
         self._turns = Turns()
-        self.reader = JobsReader(cluster, namespace, elsewhere=elsewhere)
+        self.reader = JobsReader(cluster, namespace, elsewhere=elsewhere, turns=lists)
         self._open: set[asyncio.Transport] = set()
         self._streams = Streams(
             self._sections, most=MOST_STREAMS, seconds=STREAM_SECONDS, among=self._open

@@ -7,14 +7,14 @@ of the whole cluster gets those of each namespace where that is allowed.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Sequence
-from typing import TypeVar
+from collections.abc import Callable, Iterable, Sequence
+from typing import Generic, NamedTuple, TypeVar
 
 import msgspec
 from elasticjob_api.elasticjob import ElasticJob
 from elasticjob_api.scaleplan import ScalePlan
-from elasticjob_dashboard.jobs import MOST_JOBS, Rights, VisibleJobs
-from elasticjob_kube.errors import KubeError, Refused
+from elasticjob_dashboard.jobs import MOST_JOBS, Rights, VisibleJobs, shown_job, shown_plan
+from elasticjob_kube.errors import KubeError, Refused, TooLarge
 from elasticjob_kube.resources import ELASTIC_JOBS, NAMESPACES, SCALE_PLANS, Resource
 
 from elasticjob_client.cluster import Cluster
@@ -22,9 +22,19 @@ from elasticjob_client.errors import ClientError
 from elasticjob_client.rights import REVIEWS, Right
 
 T = TypeVar("T")
+S = TypeVar("S")
 _UNKNOWN_USER = 401
 _FORBIDDEN = 403
 _MOST_PLANS = 2000
+_MOST_OBJECTS = 4000
+"""Of a kind, in all namespaces together."""
+_MOST_BYTES = 16 << 20
+"""Of an answer: 500 jobs of 32 KiB. An object may be as large as the API server takes, so of larger
+ones fewer are read.
+"""
+_FEWER = 8
+LISTS_AT_ONCE = 4
+"""Answers with objects that a server reads at a time, for all its users."""
 _MOST_NAMESPACES = 200
 _RECHECK_SECONDS = 60.0
 """How long namespaces and rights are believed. The API server checks each change anyway."""
@@ -48,6 +58,14 @@ class _Page(msgspec.Struct, rename="camel"):
     items: list[msgspec.Raw] | None = None
 
 
+class _Listed(NamedTuple, Generic[S]):
+    """What is shown of the listed objects, and the numbers of the unreadable and the unread."""
+
+    shown: Sequence[S]
+    unreadable: int
+    more: int
+
+
 class _Named(msgspec.Struct):
     class Metadata(msgspec.Struct):
         name: str
@@ -63,14 +81,21 @@ class JobsReader:
         namespace: the namespace to read; None for all in which the user may list jobs.
         elsewhere: the namespaces that are tried for a user who may not list namespaces; empty: the
             session's.
+        turns: shared by the readers of a server, so that it holds few answers at a time.
     """
 
     def __init__(
-        self, cluster: Cluster, namespace: str | None, *, elsewhere: Sequence[str] = ()
+        self,
+        cluster: Cluster,
+        namespace: str | None,
+        *,
+        elsewhere: Sequence[str] = (),
+        turns: asyncio.Semaphore | None = None,
     ) -> None:
         self._cluster = cluster
         self._chosen = namespace
         self._elsewhere = elsewhere
+        self._turns = turns or asyncio.Semaphore(LISTS_AT_ONCE)
         self.is_refused = False
         """Whether the API server does not know the user any more."""
         self._places: Sequence[str] = ()
@@ -101,30 +126,33 @@ class JobsReader:
         return self._latest
 
     async def _read(self) -> VisibleJobs:
-        listings = [self._list(ELASTIC_JOBS, place, MOST_JOBS) for place in self._places]
-        pages = [page for page in await asyncio.gather(*listings) if page is not None]
-        if not pages:  # the rights were taken away since they were looked up
+        share = _MOST_OBJECTS // len(self._places)
+        listings = [
+            self._list(ELASTIC_JOBS, place, min(MOST_JOBS, share), ElasticJob, shown_job)
+            for place in self._places
+        ]
+        lists = [each for each in await asyncio.gather(*listings) if each is not None]
+        if not lists:  # the rights were taken away since they were looked up
             self._recheck_at = 0.0
             raise ClientError("the jobs cannot be listed any more: looking for others")
-        raws = [raw for page in pages for raw in page.items or ()]
-        jobs = _readable(raws, ElasticJob)
+        jobs = [job for each in lists for job in each.shown]
         notes = [self._note] if self._note else []
-        if len(jobs) < len(raws):
-            notes.append(f"{len(raws) - len(jobs)} jobs cannot be read: is this command older?")
-        plans: list[ScalePlan] = []
-        for listed in await asyncio.gather(
-            *(self._list(SCALE_PLANS, place, _MOST_PLANS) for place in self._places)
-        ):
-            if listed is None:
-                notes.append("you may not list the plans of all these jobs")
-                continue
-            plans += _readable(listed.items or (), ScalePlan)
+        if unreadable := sum(each.unreadable for each in lists):
+            notes.append(f"{unreadable} jobs cannot be read: is this command older?")
+        plans = await asyncio.gather(
+            *(
+                self._list(SCALE_PLANS, place, min(_MOST_PLANS, share), ScalePlan, shown_plan)
+                for place in self._places
+            )
+        )
+        if None in plans:
+            notes.append("you may not list the plans of all these jobs")
         return VisibleJobs(
             jobs,
-            plans,
-            await self._rights_in({job.metadata.namespace for job in jobs}),
-            sum(page.metadata.remaining_item_count for page in pages),
-            tuple(dict.fromkeys(notes)),
+            [plan for each in plans if each is not None for plan in each.shown],
+            await self._rights_in({job.namespace for job in jobs}),
+            sum(each.more for each in lists),
+            tuple(notes),
         )
 
     async def _find_places(self) -> Sequence[str]:
@@ -157,22 +185,45 @@ class JobsReader:
         return places
 
     async def _may_list(self, place: str) -> bool:
-        return await self._list(ELASTIC_JOBS, place, 1) is not None
-
-    async def _demand(self, namespace: str) -> None:
-        """Raise the API server's error if the jobs of a namespace cannot be listed."""
-        await self._cluster.kube.list(ELASTIC_JOBS, namespace, limit=1, as_type=_Page)
-
-    async def _list(self, resource: Resource, place: str, limit: int) -> _Page | None:
-        """Return the first objects, or None if the user may not list them."""
         try:
-            return await self._cluster.kube.list(
-                resource, place or None, limit=limit, as_type=_Page
-            )
+            await self._demand(place)
         except Refused as error:
             if error.status != _FORBIDDEN:
                 raise
-            return None
+            return False
+        return True
+
+    async def _demand(self, place: str) -> None:
+        """Raise the API server's error if the jobs of a namespace, or of all, cannot be listed."""
+        await self._cluster.kube.list(ELASTIC_JOBS, place or None, limit=1, as_type=_Page)
+
+    async def _list(
+        self,
+        resource: Resource,
+        place: str,
+        most: int,
+        as_type: type[T],
+        show: Callable[[T], S | None],
+    ) -> _Listed[S] | None:
+        """Return what is shown of the first objects, or None if the user may not list them.
+
+        The objects are forgotten at once: those of many users would need much memory.
+        """
+        async with self._turns:
+            while True:
+                try:
+                    page = await self._cluster.kube.list(
+                        resource, place or None, limit=most, most_bytes=_MOST_BYTES, as_type=_Page
+                    )
+                    break
+                except TooLarge:
+                    most = most // _FEWER or 1
+                except Refused as error:
+                    if error.status != _FORBIDDEN:
+                        raise
+                    return None
+            more = page.metadata.remaining_item_count
+            return await asyncio.to_thread(_listed, page.items or (), more, as_type, show)
 
     async def _rights_in(self, namespaces: Iterable[str]) -> dict[str, Rights]:
         if _ALL not in self._rights:
@@ -193,11 +244,18 @@ class JobsReader:
         return bool(answer["status"].get("allowed"))
 
 
-def _readable(raws: Iterable[msgspec.Raw], as_type: type[T]) -> list[T]:
-    found: list[T] = []
+def _listed(
+    raws: Iterable[msgspec.Raw], more: int, as_type: type[T], show: Callable[[T], S | None]
+) -> _Listed[S]:
+    """Return what is shown of objects, one after the other."""
+    found: list[S] = []
+    unreadable = 0
     for raw in raws:
         try:
-            found.append(msgspec.json.decode(raw, type=as_type))
+            shown = show(msgspec.json.decode(raw, type=as_type))
         except (msgspec.DecodeError, RecursionError):
+            unreadable += 1
             continue
-    return found
+        if shown is not None:
+            found.append(shown)
+    return _Listed(found, unreadable, more)

@@ -21,6 +21,7 @@ MOST_JOBS = 500
 """The number of rows of the page. A browser shows so many without delay."""
 _MOST_PLANS = 5
 _LONGEST_TEXT = 300
+_ENDED_PLACE = 4
 _NOT_YET = ("Pending", "Starting", "Retrying")
 _FRESH_SECONDS = 86_400.0
 """A job that failed longer ago no longer comes first."""
@@ -35,6 +36,35 @@ class Rights:
 
 
 @dataclass(frozen=True)
+class ShownJob:
+    """What the page shows of a job: little, also of one that is as large as an object can be.
+
+    Attributes:
+        row: its row, for a user with all rights.
+        place: the place of its phase among those that need no look.
+        needs_a_look: whether it comes first.
+        failed_at: if it has failed, when: lately it comes first; 0 if the time is unknown.
+    """
+
+    namespace: str
+    name: str
+    row: Json
+    place: int
+    needs_a_look: bool
+    failed_at: float | None
+
+
+@dataclass(frozen=True)
+class ShownPlan:
+    """What the page shows of a plan that waits or is executed."""
+
+    namespace: str
+    job: str
+    created: str
+    text: str
+
+
+@dataclass(frozen=True)
 class VisibleJobs:
     """The jobs that a user may list, as they are now.
 
@@ -46,8 +76,8 @@ class VisibleJobs:
         notes: what is missing, and why.
     """
 
-    jobs: Sequence[ElasticJob] = ()
-    plans: Sequence[ScalePlan] = ()
+    jobs: Sequence[ShownJob] = ()
+    plans: Sequence[ShownPlan] = ()
     rights: Mapping[str, Rights] = field(default_factory=dict)
     more: int = 0
     notes: Collection[str] = ()
@@ -55,12 +85,13 @@ class VisibleJobs:
 
 def jobs_sections(visible: VisibleJobs, now: float) -> Sections:
     """Return the page's data: `order` names the jobs' sections, so a change sends its job only."""
-    waiting: dict[tuple[str, str], list[ScalePlan]] = {}
+    waiting: dict[tuple[str, str], list[ShownPlan]] = {}
     for plan in visible.plans:
-        if plan.status.phase not in FINISHED:
-            whose = plan.metadata.namespace, plan.spec.job_name
-            waiting.setdefault(whose, []).append(plan)
-    rows = {_key(job): job for job in sorted(visible.jobs, key=lambda job: _place(job, now))}
+        waiting.setdefault((plan.namespace, plan.job), []).append(plan)
+    rows = {
+        f"{job.namespace}/{job.name}": job
+        for job in sorted(visible.jobs, key=lambda job: _place(job, now))
+    }
     shown = list(rows)[:MOST_JOBS]
     sections = {
         "order": shown,
@@ -69,10 +100,36 @@ def jobs_sections(visible: VisibleJobs, now: float) -> Sections:
     }
     for key in shown:
         job = rows[key]
-        plans = waiting.get((job.metadata.namespace, job.metadata.name), [])
-        rights = visible.rights.get(job.metadata.namespace, Rights())
-        sections[key] = _row(job, plans, rights)
+        plans = [] if job.place == _ENDED_PLACE else waiting.get((job.namespace, job.name), [])
+        rights = visible.rights.get(job.namespace, Rights())
+        offers = [each for each in job.row["offers"] if _may(rights, each)]
+        sections[key] = {**job.row, "offers": offers, "waiting": _texts(plans)}
     return {name: msgspec.json.encode(part) for name, part in sections.items()}
+
+
+def shown_job(job: ElasticJob) -> ShownJob:
+    """Return what the page shows of a job."""
+    status = job.status
+    phase = status.phase or "Pending"
+    place = _ENDED_PLACE
+    if phase not in ENDED:
+        place = 1 if phase in _NOT_YET else 3 if phase == "Suspended" else 2
+    failed_at = (time_or_none(status.completion_time) or 0.0) if phase == "Failed" else None
+    metadata = job.metadata
+    looks = _needs_a_look(job)
+    return ShownJob(metadata.namespace, metadata.name, _row(job), place, looks, failed_at)
+
+
+def shown_plan(plan: ScalePlan) -> ShownPlan | None:
+    """Return what the page shows of a plan; None if it has ended."""
+    status = plan.status
+    if status.phase in FINISHED:
+        return None
+    waits = f"waits for {status.waiting_for}" if status.waiting_for else status.message
+    parts = (plan.metadata.name, status.phase or "Pending", status.change, waits)
+    text = ", ".join(filter(None, parts))[:_LONGEST_TEXT]
+    metadata = plan.metadata
+    return ShownPlan(metadata.namespace, plan.spec.job_name, metadata.creation_timestamp, text)
 
 
 def requested_gpus(job: ElasticJob) -> int:
@@ -110,36 +167,23 @@ def _gpus_in(limits: Mapping[str, Any]) -> int:
         return 0  # no pod can be made of it, which the job's phase shows
 
 
-def _key(job: ElasticJob) -> str:
-    return f"{job.metadata.namespace}/{job.metadata.name}"
-
-
-def _place(job: ElasticJob, now: float) -> tuple[int, str, str]:
+def _place(job: ShownJob, now: float) -> tuple[int, str, str]:
     """Return the place of a job among others: first those that need a look, last the ended."""
-    phase = job.status.phase or "Pending"
-    if _needs_a_look(job, now):
-        rank = 0
-    elif phase in _NOT_YET:
-        rank = 1
-    elif phase in ENDED:
-        rank = 4
-    else:
-        rank = 3 if phase == "Suspended" else 2
-    return rank, job.metadata.namespace, job.metadata.name
+    lately = job.failed_at is not None and (
+        not job.failed_at or now - job.failed_at < _FRESH_SECONDS
+    )
+    return 0 if lately or job.needs_a_look else job.place, job.namespace, job.name
 
 
-def _needs_a_look(job: ElasticJob, now: float) -> bool:
+def _needs_a_look(job: ElasticJob) -> bool:
     status = job.status
-    if status.phase == "Failed":
-        ended = time_or_none(status.completion_time)
-        return ended is None or now - ended < _FRESH_SECONDS
-    if status.phase in ("Succeeded", "Suspended"):
+    if status.phase in (*ENDED, "Suspended"):
         return False
     progress = status.progress or Progress()
     return bool(progress.stalled_since or progress.unfit) or status.phase == "Retrying"
 
 
-def _row(job: ElasticJob, plans: Sequence[ScalePlan], rights: Rights) -> Json:
+def _row(job: ElasticJob) -> Json:
     status = job.status
     progress = status.progress or Progress()
     ended = status.phase in ENDED
@@ -157,9 +201,8 @@ def _row(job: ElasticJob, plans: Sequence[ScalePlan], rights: Rights) -> Json:
         "workers": status.workers,
         "gpus": requested_gpus(job),
         "stalledSince": None if stands else time_or_none(progress.stalled_since),
-        "waiting": [] if ended else _texts(plans),
         "created": time_or_none(job.metadata.creation_timestamp),
-        **_changes(job, rights),
+        **_changes(job),
     }
 
 
@@ -176,29 +219,28 @@ def _why(job: ElasticJob) -> str:
     return "; ".join(filter(None, parts))
 
 
-def _texts(plans: Sequence[ScalePlan]) -> list[str]:
+def _texts(plans: Sequence[ShownPlan]) -> list[str]:
     """Return a line for each plan that waits or is executed, the first ones only."""
-    texts = []
-    for plan in sorted(plans, key=lambda plan: plan.metadata.creation_timestamp)[:_MOST_PLANS]:
-        status = plan.status
-        waits = f"waits for {status.waiting_for}" if status.waiting_for else status.message
-        parts = (plan.metadata.name, status.phase or "Pending", status.change, waits)
-        texts.append(", ".join(filter(None, parts))[:_LONGEST_TEXT])
+    texts = [each.text for each in sorted(plans, key=lambda plan: plan.created)[:_MOST_PLANS]]
     if len(plans) > _MOST_PLANS:
         texts.append(f"{len(plans) - _MOST_PLANS} more")
     return texts
 
 
-def _changes(job: ElasticJob, rights: Rights) -> Json:
-    """Return which changes the page offers, and the bounds of a new size."""
+def _may(rights: Rights, change: str) -> bool:
+    return rights.scale if change == "scale" else rights.suspend
+
+
+def _changes(job: ElasticJob) -> Json:
+    """Return which changes the job takes, and the bounds of a new size."""
     role = job.spec.autoscaling.role
     policy = job.spec.run_policy
     takes = job.status.phase not in ENDED and not policy.stop
     spec = job.spec.replica_specs.get(role)
     offered = []
-    if takes and rights.suspend:
+    if takes:
         offered.append("resume" if policy.suspend else "suspend")
-    if takes and rights.scale and spec is not None and not policy.suspend:
+    if takes and spec is not None and not policy.suspend:
         offered.append("scale")
     status = job.status.replica_statuses.get(role)
     return {

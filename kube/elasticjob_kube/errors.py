@@ -55,6 +55,10 @@ class Refused(KubeError):
     """Any other 4xx: the same request will be refused again until something else changes."""
 
 
+class TooLarge(KubeError):
+    """A successful answer with more bytes than its reader takes."""
+
+
 class TryLater(KubeError):
     """408, 429, 5xx, a broken connection or a time-out: the request may have been executed or not.
 

@@ -30,7 +30,7 @@ from elasticjob_kube.connection import (
     body_payload,
     total_timeout,
 )
-from elasticjob_kube.errors import TryLater
+from elasticjob_kube.errors import TooLarge, TryLater
 from elasticjob_kube.resources import Resource
 
 REQUEST_SECONDS = 30.0
@@ -117,8 +117,14 @@ class Requests:
         content_type: str = JSON,
         accept: str = JSON,
         seconds: float = REQUEST_SECONDS,
+        most_bytes: int | None = None,
     ) -> bytes:
-        """Send one request and return the body of a successful answer, undecoded."""
+        """Send one request and return the body of a successful answer, undecoded.
+
+        Raises:
+            TooLarge: the answer has more than `most_bytes`.
+            KubeError: any other error.
+        """
         async with self._priority_slots, self._all_slots:
             begun = time.monotonic()
             try:
@@ -131,7 +137,7 @@ class Requests:
                     timeout=total_timeout(seconds),
                 ) as response:
                     self.clock.observe(response.headers.get("Date"), time.monotonic() - begun)
-                    data: bytes = await response.read()
+                    data = await _body(response, most_bytes)
             except _BROKEN as error:
                 self.answers[method, 0] += 1
                 raise self._no_answer(method, path, error) from error
@@ -226,6 +232,18 @@ class Requests:
         if authorization := await self._authorization():
             headers["Authorization"] = authorization
         return headers
+
+
+async def _body(response: aiohttp.ClientResponse, most: int | None) -> bytes:
+    if most is None:
+        whole: bytes = await response.read()
+        return whole
+    body = bytearray()
+    async for part in response.content.iter_any():
+        body += part
+        if len(body) > most:
+            raise TooLarge(response.status, "TooLarge", f"the answer has more than {most} bytes")
+    return bytes(body)
 
 
 def _given(params: Mapping[str, str]) -> dict[str, str]:

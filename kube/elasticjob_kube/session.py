@@ -67,6 +67,7 @@ class Kube(Requests):
         field_selector: str = "",
         metadata_only: bool = False,
         limit: int | None = None,
+        most_bytes: int | None = None,
         as_type: type[T],
     ) -> T: ...
     async def list(
@@ -78,11 +79,12 @@ class Kube(Requests):
         field_selector: str = "",
         metadata_only: bool = False,
         limit: int | None = None,
+        most_bytes: int | None = None,
         as_type: type[Any] | None = None,
     ) -> Any:
         """Return the whole list object of a collection; `namespace=None` means all namespaces.
 
-        With `limit`, it has only so many objects.
+        With `limit`, it has only so many objects. Beyond `most_bytes`, `TooLarge` is raised.
         With `as_type`, a value that cannot be decoded is cut out of its object
         (`salvage.was_cut`).
         """
@@ -92,7 +94,9 @@ class Kube(Requests):
             "limit": "" if limit is None else str(limit),
         }
         accept = _METADATA_LIST if metadata_only else JSON
-        data = await self.request("GET", resource.path(namespace), params=params, accept=accept)
+        data = await self.request(
+            "GET", resource.path(namespace), params=params, accept=accept, most_bytes=most_bytes
+        )
         if as_type is None:
             return decode_object(data)
         return await decode_list(data, as_type)

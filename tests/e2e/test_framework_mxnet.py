@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import os
 import signal
+import subprocess
 import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from elasticjob_api.meta import Json
 from elasticjob_api.v1.job_pb2 import JOB_PHASE_TRAINING
@@ -19,7 +22,7 @@ from tests.support.e2e.converted import create_converted, set_environment
 from tests.support.e2e.kubectl_user import KubectlUser
 from tests.support.e2e.parameter_servers import SECONDS, example_job, succeeds_with, trains
 from tests.support.e2e.sandbox import EXAMPLES, Sandbox
-from tests.support.framework_python import installed_by
+from tests.support.framework_python import LIBRARY, installed_by
 
 pytestmark = [
     pytest.mark.thorough,
@@ -29,6 +32,15 @@ pytestmark = [
 NAME = "digits-mxnet"
 STEPS = 3000
 BATCH = 60
+SCRIPT = EXAMPLES / "frameworks" / "mxnet" / "train.py"
+ALONE = """
+import runpy, sys
+import mxnet
+create = mxnet.kv.create
+mxnet.kv.create = lambda _: create("local")
+runpy.run_path(sys.argv[1], run_name="__main__")
+"""
+"""Trains by a script as a single process, without servers."""
 
 
 @pytest.fixture(scope="session")
@@ -45,6 +57,22 @@ def job(python: str, folder: Path) -> Json:
         script="mxnet/train.py",
         variables={"STEPS": str(STEPS), "DMLC_NODE_HOST": "$(ELASTICJOB_POD_IP)"},
     )
+
+
+def check_parameters(python: str, folder: Path) -> None:
+    """Check that a job has the parameters of a process that trains alone and undisturbed."""
+    (trained,) = folder.rglob("newest.npz")
+    alone = folder / "alone"
+    environment = os.environ | {
+        "PYTHONPATH": LIBRARY,
+        "STEPS": str(STEPS),
+        "CHECKPOINT_DIR": str(alone),
+    }
+    subprocess.run([python, "-c", ALONE, str(SCRIPT)], env=environment, check=True)
+    (expected,) = alone.rglob("newest.npz")
+    with np.load(trained) as found, np.load(expected) as wanted:
+        for name in wanted.files:
+            np.testing.assert_allclose(found[name], wanted[name], rtol=0.01, atol=0.01)
 
 
 @asynccontextmanager
@@ -68,7 +96,7 @@ async def timed(observer: JobObserver, what: str, workers: int) -> AsyncIterator
     print(f"MEASURED mxnet: {what}: next step after {time.monotonic() - begun:.1f} s")
 
 
-@pytest.mark.guarantee("mxnet-samples-count-once")
+@pytest.mark.guarantee("mxnet-samples-count-once", "one-world")
 async def test_every_sample_is_counted_once_while_workers_join_leave_and_are_killed(
     sandbox: Sandbox, folder: Path, python: str
 ) -> None:
@@ -96,6 +124,7 @@ async def test_every_sample_is_counted_once_while_workers_join_leave_and_are_kil
             "all samples of every step are in it once"
         )
         assert progress.metrics["accuracy"] > 0.9
+    check_parameters(python, folder)
 
 
 def test_a_converted_job_of_dl_operator_trains_with_its_scheduler_and_server(
@@ -105,7 +134,7 @@ def test_a_converted_job_of_dl_operator_trains_with_its_scheduler_and_server(
     for replicas in mx_job["spec"]:
         (container,) = replicas["template"]["spec"]["containers"]
         # The command of the image.
-        container["command"] = [python, str(EXAMPLES / "frameworks" / "mxnet" / "train.py")]
+        container["command"] = [python, str(SCRIPT)]
         set_environment(
             container,
             STEPS="300",

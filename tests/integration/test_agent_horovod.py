@@ -61,7 +61,7 @@ def training_process(agent: subprocess.Popen[bytes]) -> psutil.Process:
     return next(child for child in children if str(SCRIPT) in child.cmdline())
 
 
-@pytest.mark.guarantee("unchanged-horovod-elastic")
+@pytest.mark.guarantee("unchanged-horovod-elastic", "one-world")
 def test_a_world_resizes_in_its_running_processes_and_each_step_is_done_once(
     job: LocalJob,
 ) -> None:
@@ -79,7 +79,7 @@ def test_a_world_resizes_in_its_running_processes_and_each_step_is_done_once(
     check_account(job.log(), sizes={2, 3})
 
 
-@pytest.mark.guarantee("unchanged-horovod-elastic")
+@pytest.mark.guarantee("unchanged-horovod-elastic", "one-world")
 def test_a_killed_process_costs_the_others_at_most_one_uncommitted_step(
     job: LocalJob,
 ) -> None:

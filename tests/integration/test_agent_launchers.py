@@ -59,7 +59,7 @@ def test_processes_of_a_library_train_one_model_as_a_single_process_would(
     check_weights(local_job)
 
 
-@pytest.mark.guarantee("sharded-checkpoints")
+@pytest.mark.guarantee("sharded-checkpoints", "one-world")
 @pytest.mark.parametrize("stage", ["1", "2"])
 def test_a_model_of_zero_continues_in_a_world_of_another_size_bit_for_bit(
     local_job: LocalJob, stage: str

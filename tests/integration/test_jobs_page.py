@@ -169,12 +169,12 @@ async def test_jobs_of_all_namespaces_are_shown_where_the_user_may_list_them(
         await kube.create(BINDINGS, None, role | {"subjects": [subject], "roleRef": reference})
         async with open_cluster(Access(viewer, namespace="default")) as session:
             seen = await JobsReader(session, None).read()
-            assert {each.metadata.name for each in seen.jobs} == {"fine", "slow", "ended"}
+            assert {each.name for each in seen.jobs} == {"fine", "slow", "ended"}
             assert seen.rights == {namespace: Rights()}
             with pytest.raises(ClientError, match="cannot be listed"):
                 await JobsReader(session, other).read()
         seen = await JobsReader(ClientCluster(kube, "default"), None).read()
-        assert {"hidden", "fine"} <= {each.metadata.name for each in seen.jobs}
+        assert {"hidden", "fine"} <= {each.name for each in seen.jobs}
         assert seen.rights[other] == Rights(suspend=True, scale=True)
     finally:
         for resource in (BINDINGS, CLUSTER_ROLES):

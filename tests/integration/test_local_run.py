@@ -137,17 +137,20 @@ def test_nothing_is_left_when_the_command_is_killed(run: LocalRun) -> None:
 
 
 @pytest.mark.guarantee("local-run")
-def test_a_run_ends_with_the_last_output_of_a_repeatedly_crashing_process(
+def test_a_run_ends_with_the_reason_and_the_last_output_of_a_repeatedly_crashing_process(
     run: LocalRun,
 ) -> None:
-    crash = run.program("raise SystemExit('no such data set')", "crash.py")
-    process = run.start("-n", "1", "--restart-limit", "1", crash)
+    text = """
+import atexit, sys
+atexit.register(lambda: [print(f"closing {n}", file=sys.stderr) for n in range(30)])
+raise ValueError("no such data set")
+"""
+    process = run.start("-n", "1", "--restart-limit", "1", run.program(text, "crash.py"))
     assert run.wait_for_end(process) == 1, run.log()
-    *_, said, last = run.log().splitlines()
-    assert (said, last) == (
-        "elasticjob: worker 0 (rank 0) has failed: exit code 1",
-        "elasticjob:   [0] no such data set",
-    )
+    said = run.log().partition("elasticjob: worker 0 (rank 0) has failed: exit code 1\n")[2]
+    first, *_, last = said.splitlines()
+    assert first == "elasticjob:   [0] ValueError: no such data set"
+    assert last == "elasticjob:   [0] closing 29"
     assert run.log().count("and is restarted") == 1
     assert run.left() == []
 

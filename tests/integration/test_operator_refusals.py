@@ -159,11 +159,11 @@ async def test_members_get_no_pods_while_the_masters_pod_is_refused(
 async def test_a_namespace_with_a_quota_on_limits_and_narrow_limit_ranges_admits_a_default_master(
     cluster: Cluster, kube: Kube, namespace: str, tmp_path: Path
 ) -> None:
-    hard = {"requests.cpu": "4", "limits.cpu": "4", "limits.memory": "8Gi"}
+    hard = {"requests.cpu": "4", "limits.cpu": "4", "limits.memory": "1600Mi"}
     await create(kube, namespace, RESOURCE_QUOTAS, "with-limits", hard=hard)
     bounds = {"type": "Container", "min": {"cpu": "200m", "memory": "192Mi"}}
-    bounds |= {"max": {"cpu": "500m", "memory": "1Gi"}}
-    bounds |= {"maxLimitRequestRatio": {"memory": "4"}}
+    bounds |= {"max": {"cpu": "500m", "memory": "512Mi"}}
+    bounds |= {"maxLimitRequestRatio": {"memory": "2"}}
     await create(kube, namespace, LIMIT_RANGES, "narrow", limits=[bounds])
     async with operator(cluster.kubeconfig, namespace, tmp_path / "log"), kubelet(kube, namespace):
         body = job()
@@ -174,7 +174,7 @@ async def test_a_namespace_with_a_quota_on_limits_and_narrow_limit_ranges_admits
         made = await kube.get(PODS, namespace, "job-master")
         assert made["spec"]["containers"][0]["resources"] == {
             "requests": {"cpu": "200m", "memory": "256Mi"},
-            "limits": {"cpu": "500m", "memory": "1Gi"},
+            "limits": {"cpu": "500m", "memory": "512Mi"},
         }
 
 

@@ -4,9 +4,13 @@ from __future__ import annotations
 
 import dataclasses
 
-from elasticjob_master.core.autoscale.container_resources import ContainerResources
 from elasticjob_master.core.autoscale.decision import Bounds, ScalingDecision
-from elasticjob_master.core.autoscale.job_scaling import EndedPlan, JobScaling, RoleResources
+from elasticjob_master.core.autoscale.job_scaling import (
+    ContainerResources,
+    EndedPlan,
+    JobScaling,
+    RoleResources,
+)
 from elasticjob_master.core.rendezvous.members import Identity, Member, Usage
 
 from bench.autoscale_job import SimulatedJob

@@ -6,8 +6,10 @@
 from __future__ import annotations
 
 import os
+import re
 import time
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -260,3 +262,27 @@ def test_lightning_saves_and_stops_despite_min_epochs_and_continues(
         agent.wait(lambda fake: fake.reports and fake.reports[-1]["step"] == 80)
         assert agent.sum("samples") == (80 - step) * BATCH
         assert agent.reports[-1]["total"] == 80
+
+
+def test_the_lines_of_the_docs_restore_the_moments_of_adam(tmp_path: Path) -> None:
+    torch = pytest.importorskip("torch")
+    dcp = pytest.importorskip("torch.distributed.checkpoint")
+    from torch.distributed.checkpoint.state_dict import get_state_dict, set_state_dict
+
+    def made() -> tuple[Any, Any]:
+        model = torch.nn.Linear(3, 1)
+        return model, torch.optim.Adam(model.parameters())
+
+    trained, its_optimizer = made()
+    trained(torch.ones(1, 3)).sum().backward()
+    its_optimizer.step()
+    model_state, optimizer_state = get_state_dict(trained, its_optimizer)
+    dcp.save({"model": model_state, "optimizer": optimizer_state}, checkpoint_id=tmp_path)
+    page = Path(__file__).parents[2] / "docs" / "frameworks" / "pytorch.md"
+    (lines,) = re.findall(r"```python\n(model_state, .*?)```", page.read_text(), re.DOTALL)
+    model, optimizer = made()
+    names = {"dcp": dcp, "get_state_dict": get_state_dict, "set_state_dict": set_state_dict}
+    names |= {"model": model, "optimizer": optimizer}
+    exec(lines, names | {"checkpointer": SimpleNamespace(found=tmp_path)})
+    torch.testing.assert_close(optimizer.state_dict()["state"], its_optimizer.state_dict()["state"])
+    torch.testing.assert_close(model.state_dict(), trained.state_dict())

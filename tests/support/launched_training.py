@@ -79,6 +79,8 @@ def main(new_model: Callable[[str | None], Any] | None = None) -> None:
         show("stopped after")
         return
     checkpointer.finish(step, save)
+    if model:
+        model.check(step, BATCH)
     if rank == 0:
         print(f"end: {step} steps, {samples} samples, sum {total}", flush=True)
 

@@ -114,7 +114,6 @@ FIELDS: Mapping[str, str] = MappingProxyType(
 SUBSTITUTION = re.compile(r"\$\((?>(?:[^()]++|\([^()]*+\))*)\)|`[^`]*`")
 """The output of a command as a value in the text of a shell."""
 _QUOTED = re.compile(r"\"[^\"]*\"|'[^']*'")
-_SHELL_TEXT = re.compile(torchrun.SHELL_OPTION)
 _SCRIPT = re.compile(torchrun.SCRIPT)
 _END_OF_CALL = re.compile(f"[{torchrun.END_OF_CALL}]")
 _OTHER_STRATEGY = re.compile(r"--(?:config[-_]file|use[-_]\w+|tpu)\b")
@@ -221,6 +220,17 @@ def _words_after(launcher: Launcher, command: Sequence[str]) -> list[str]:
 
 
 def _shell_text(command: Sequence[str]) -> str:
-    """Return the text that a shell runs."""
-    texts = (text for option, text in pairwise(command) if _SHELL_TEXT.fullmatch(option))
-    return next(texts, "")
+    """Return the text that a shell runs: with `-c` the first word that belongs to no option."""
+    runs_text = False
+    words = iter(command[1:])
+    for word in words:
+        if word in ("-", "--"):
+            word = next(words, "")
+        elif word[:1] in ("-", "+"):
+            is_short = word[:2] != "--"
+            runs_text |= is_short and "c" in word
+            if (is_short and "o" in word.lower()) or word in ("--rcfile", "--init-file"):
+                next(words, "")
+            continue
+        return word if runs_text else ""
+    return ""

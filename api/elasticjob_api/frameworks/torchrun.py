@@ -13,7 +13,6 @@ from types import MappingProxyType
 from elasticjob_api.addresses import host_port
 
 SHELLS = ("sh", "bash", "dash", "ash", "zsh")
-SHELL_OPTION = r"-[a-z]*c"
 BEFORE_CALL = r"(?:^|[\s;&|(/])"
 PYTHON = r"python[\d.]*(?:\s+-\S+){0,8}?"
 PROGRAM = rf"(?:torchrun|{PYTHON}\s+-m\s+torch\.distributed\.(?:run|launch))"

@@ -1,4 +1,4 @@
-"""The programs that run another program as it is, such as `nice` and `uv run`. Pure."""
+"""The programs that run another program as it is, such as `nice`, `uv run` and `srun`. Pure."""
 
 from __future__ import annotations
 
@@ -9,6 +9,11 @@ from types import MappingProxyType
 WORD = r"[^\s;&|()]"
 """A character of a shell's word; no match crosses the end of a command."""
 SPACE = r"(?:[ \t]|\\\n)+"
+_FLAGS_OF_SRUN = (
+    "contiguous|exact|exclusive|immediate|kill-on-bad-exit|label|no-kill|overcommit|overlap|"
+    "oversubscribe|pty|quiet|spread-job|unbuffered|use-min-nodes|verbose"
+)
+"""Its other options have a value."""
 _VALUE_OPTIONS: Mapping[str, str] = MappingProxyType(
     {
         "exec": "-a",
@@ -21,6 +26,14 @@ _VALUE_OPTIONS: Mapping[str, str] = MappingProxyType(
         "nohup|setsid|taskset|chrt": "",
         "timeout": "-[ks]|--kill-after|--signal",
         "tini|dumb-init": "-[per]|--rewrite",
+        "sudo": "-[CDghprRTuU]|--(?:user|group|chdir|prompt)",
+        f"(?:gosu|su-exec) +{WORD}+": "",
+        "catchsegv|command|ddtrace-run|opentelemetry-instrument|unbuffer": "",
+        "(?:dotenv|doppler|infisical) +run": "-[cefp]|--(?:config|env|file|project)",
+        "srun": rf"-[ABcCdDeGiJLmMnNopqrStTwWx]|--(?!(?:{_FLAGS_OF_SRUN})[ ])[a-z-]+",
+        "nsys +profile": "-[a-zA-Z]",  # every option has a value, which a long one has after `=`
+        "ncu": "-[okscp]|--(?:export|set|section|metrics|kernel-name|launch-(?:skip|count))",
+        "py-spy +record": "-[ofdr]|--(?:output|format|duration|rate)",
         "(?:poetry|pipenv|pdm|rye|hatch) +run": "",
         "(?:conda|mamba|micromamba|pixi) +run": "-[npe]|--(?:name|prefix|cwd|environment)",
         "uv +run": (

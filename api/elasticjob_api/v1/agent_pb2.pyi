@@ -219,6 +219,8 @@ class AgentMessage(_message.Message):
     RESTARTED_FIELD_NUMBER: _builtins.int
     IMPORTS_FIELD_NUMBER: _builtins.int
     STACKS_FIELD_NUMBER: _builtins.int
+    UNREACHED_FIELD_NUMBER: _builtins.int
+    PROBED_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def hello(self) -> Global___Hello: ...
     @_builtins.property
@@ -243,6 +245,10 @@ class AgentMessage(_message.Message):
     def imports(self) -> Global___Imports: ...
     @_builtins.property
     def stacks(self) -> Global___Stacks: ...
+    @_builtins.property
+    def unreached(self) -> Global___Unreached: ...
+    @_builtins.property
+    def probed(self) -> Global___Probed: ...
     def __init__(
         self,
         *,
@@ -258,12 +264,14 @@ class AgentMessage(_message.Message):
         restarted: Global___ProcessRestarted | None = ...,
         imports: Global___Imports | None = ...,
         stacks: Global___Stacks | None = ...,
+        unreached: Global___Unreached | None = ...,
+        probed: Global___Probed | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["check", b"check", "exited", b"exited", "heartbeat", b"heartbeat", "hello", b"hello", "imports", b"imports", "joined", b"joined", "leaving", b"leaving", "message", b"message", "restarted", b"restarted", "script", b"script", "stacks", b"stacks", "started", b"started", "step", b"step"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["check", b"check", "exited", b"exited", "heartbeat", b"heartbeat", "hello", b"hello", "imports", b"imports", "joined", b"joined", "leaving", b"leaving", "message", b"message", "probed", b"probed", "restarted", b"restarted", "script", b"script", "stacks", b"stacks", "started", b"started", "step", b"step", "unreached", b"unreached"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["check", b"check", "exited", b"exited", "heartbeat", b"heartbeat", "hello", b"hello", "imports", b"imports", "joined", b"joined", "leaving", b"leaving", "message", b"message", "restarted", b"restarted", "script", b"script", "stacks", b"stacks", "started", b"started", "step", b"step"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["check", b"check", "exited", b"exited", "heartbeat", b"heartbeat", "hello", b"hello", "imports", b"imports", "joined", b"joined", "leaving", b"leaving", "message", b"message", "probed", b"probed", "restarted", b"restarted", "script", b"script", "stacks", b"stacks", "started", b"started", "step", b"step", "unreached", b"unreached"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType_message: _TypeAlias = _typing.Literal["hello", "heartbeat", "step", "started", "exited", "leaving", "check", "joined", "script", "restarted", "imports", "stacks"]  # noqa: Y015
+    _WhichOneofReturnType_message: _TypeAlias = _typing.Literal["hello", "heartbeat", "step", "started", "exited", "leaving", "check", "joined", "script", "restarted", "imports", "stacks", "unreached", "probed"]  # noqa: Y015
     _WhichOneofArgType_message: _TypeAlias = _typing.Literal["message", b"message"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType_message) -> _WhichOneofReturnType_message | None: ...
 
@@ -283,6 +291,7 @@ class Hello(_message.Message):
     LEASED_ALL_FIELD_NUMBER: _builtins.int
     READS_PACKED_WORLDS_FIELD_NUMBER: _builtins.int
     FETCHES_WORLDS_FIELD_NUMBER: _builtins.int
+    WATCHES_FIELD_NUMBER: _builtins.int
     pod_uid: _builtins.str
     running_round: _builtins.int
     """Round of the running training process; 0 when none runs."""
@@ -297,6 +306,8 @@ class Hello(_message.Message):
     """The agent reads `packed_world` of Start and WorldChanged. To agents of an earlier version `world` is sent."""
     fetches_worlds: _builtins.bool
     """The agent fetches the list of members by GetWorldOfRound when its program asks for it, so Start may leave it out."""
+    watches: _builtins.bool
+    """The agent carries out Watch and Probe."""
     @_builtins.property
     def leased(self) -> _containers.RepeatedCompositeFieldContainer[Global___LeasedShards]:
         """Shards that the processes of this pod have leased and whose report no master has confirmed. An earlier master may
@@ -314,10 +325,11 @@ class Hello(_message.Message):
         leased_all: _builtins.bool = ...,
         reads_packed_worlds: _builtins.bool = ...,
         fetches_worlds: _builtins.bool = ...,
+        watches: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["draining", b"draining", "fetches_worlds", b"fetches_worlds", "joined_round", b"joined_round", "leased", b"leased", "leased_all", b"leased_all", "pod_uid", b"pod_uid", "reads_packed_worlds", b"reads_packed_worlds", "running_round", b"running_round"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["draining", b"draining", "fetches_worlds", b"fetches_worlds", "joined_round", b"joined_round", "leased", b"leased", "leased_all", b"leased_all", "pod_uid", b"pod_uid", "reads_packed_worlds", b"reads_packed_worlds", "running_round", b"running_round", "watches", b"watches"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -803,6 +815,60 @@ class ProcessStack(_message.Message):
 Global___ProcessStack: _TypeAlias = ProcessStack  # noqa: Y015
 
 @_typing.final
+class Unreached(_message.Message):
+    """Unreached reports that the node of a watched address, which has answered this agent before, does not answer two
+    connects in a row. It is repeated, ever more rarely.
+    """
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    ADDRESS_FIELD_NUMBER: _builtins.int
+    BEGAN_MILLISECONDS_AGO_FIELD_NUMBER: _builtins.int
+    address: _builtins.str
+    began_milliseconds_ago: _builtins.int
+    """How long ago the first of them began."""
+    def __init__(
+        self,
+        *,
+        address: _builtins.str = ...,
+        began_milliseconds_ago: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["address", b"address", "began_milliseconds_ago", b"began_milliseconds_ago"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Unreached: _TypeAlias = Unreached  # noqa: Y015
+
+@_typing.final
+class Probed(_message.Message):
+    """Probed answers a Probe."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    NUMBER_FIELD_NUMBER: _builtins.int
+    UNREACHED_FIELD_NUMBER: _builtins.int
+    number: _builtins.int
+    @_builtins.property
+    def unreached(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """Addresses of the Probe that did not answer."""
+
+    def __init__(
+        self,
+        *,
+        number: _builtins.int = ...,
+        unreached: _abc.Iterable[_builtins.str] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["number", b"number", "unreached", b"unreached"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Probed: _TypeAlias = Probed  # noqa: Y015
+
+@_typing.final
 class MasterMessage(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -816,6 +882,8 @@ class MasterMessage(_message.Message):
     WORLD_CHANGED_FIELD_NUMBER: _builtins.int
     RUN_SCRIPT_FIELD_NUMBER: _builtins.int
     COLLECT_STACKS_FIELD_NUMBER: _builtins.int
+    WATCH_FIELD_NUMBER: _builtins.int
+    PROBE_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def start(self) -> Global___Start:
         """Start the training process in a world. No other one runs at that time."""
@@ -856,6 +924,14 @@ class MasterMessage(_message.Message):
     def collect_stacks(self) -> Global___CollectStacks:
         """Return the stacks of the training processes, which run on."""
 
+    @_builtins.property
+    def watch(self) -> Global___Watch:
+        """Watch whether the nodes of other members answer."""
+
+    @_builtins.property
+    def probe(self) -> Global___Probe:
+        """Find out now whether the nodes of other members answer."""
+
     def __init__(
         self,
         *,
@@ -869,12 +945,14 @@ class MasterMessage(_message.Message):
         world_changed: Global___WorldChanged | None = ...,
         run_script: Global___RunScript | None = ...,
         collect_stacks: Global___CollectStacks | None = ...,
+        watch: Global___Watch | None = ...,
+        probe: Global___Probe | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["check", b"check", "collect_stacks", b"collect_stacks", "command", b"command", "configure", b"configure", "drain", b"drain", "exit", b"exit", "hosts_updated", b"hosts_updated", "run_script", b"run_script", "start", b"start", "stop", b"stop", "world_changed", b"world_changed"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["check", b"check", "collect_stacks", b"collect_stacks", "command", b"command", "configure", b"configure", "drain", b"drain", "exit", b"exit", "hosts_updated", b"hosts_updated", "probe", b"probe", "run_script", b"run_script", "start", b"start", "stop", b"stop", "watch", b"watch", "world_changed", b"world_changed"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["check", b"check", "collect_stacks", b"collect_stacks", "command", b"command", "configure", b"configure", "drain", b"drain", "exit", b"exit", "hosts_updated", b"hosts_updated", "run_script", b"run_script", "start", b"start", "stop", b"stop", "world_changed", b"world_changed"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["check", b"check", "collect_stacks", b"collect_stacks", "command", b"command", "configure", b"configure", "drain", b"drain", "exit", b"exit", "hosts_updated", b"hosts_updated", "probe", b"probe", "run_script", b"run_script", "start", b"start", "stop", b"stop", "watch", b"watch", "world_changed", b"world_changed"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType_command: _TypeAlias = _typing.Literal["start", "stop", "drain", "exit", "configure", "check", "hosts_updated", "world_changed", "run_script", "collect_stacks"]  # noqa: Y015
+    _WhichOneofReturnType_command: _TypeAlias = _typing.Literal["start", "stop", "drain", "exit", "configure", "check", "hosts_updated", "world_changed", "run_script", "collect_stacks", "watch", "probe"]  # noqa: Y015
     _WhichOneofArgType_command: _TypeAlias = _typing.Literal["command", b"command"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType_command) -> _WhichOneofReturnType_command | None: ...
 
@@ -1261,6 +1339,53 @@ class CollectStacks(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___CollectStacks: _TypeAlias = CollectStacks  # noqa: Y015
+
+@_typing.final
+class Watch(_message.Message):
+    """Watch has the addresses of members on other nodes, in place of those of the last Watch."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    ADDRESSES_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def addresses(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]: ...
+    def __init__(
+        self,
+        *,
+        addresses: _abc.Iterable[_builtins.str] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["addresses", b"addresses"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Watch: _TypeAlias = Watch  # noqa: Y015
+
+@_typing.final
+class Probe(_message.Message):
+    """Probe without addresses asks only whether this agent answers."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    NUMBER_FIELD_NUMBER: _builtins.int
+    ADDRESSES_FIELD_NUMBER: _builtins.int
+    number: _builtins.int
+    @_builtins.property
+    def addresses(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]: ...
+    def __init__(
+        self,
+        *,
+        number: _builtins.int = ...,
+        addresses: _abc.Iterable[_builtins.str] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["addresses", b"addresses", "number", b"number"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Probe: _TypeAlias = Probe  # noqa: Y015
 
 @_typing.final
 class World(_message.Message):

@@ -10,9 +10,10 @@ import sys
 from collections.abc import Coroutine, Sequence
 from pathlib import Path
 
+from elasticjob_api.last_words import MAX_MESSAGE, cause_first
 from elasticjob_client.errors import ClientError
 from elasticjob_localcluster.training_library import with_training_library
-from elasticjob_processes.killing import kill_marked
+from elasticjob_processes.killing import kill_marked, shell_code
 
 from elasticjob_cli.run import control, workers
 from elasticjob_cli.run.environment import Run, agent_environment
@@ -26,7 +27,6 @@ _OUTPUT_SECONDS = 1.0
 """The time to read a worker's output after its agent has ended: a process that the agent has left
 may keep it open.
 """
-_LAST_LINES = 20
 
 
 class Supervisor:
@@ -91,7 +91,7 @@ class Supervisor:
         assert self._result is not None
         if self._result.why:
             self._output.say(self._result.why)
-            for line in self._last_words.splitlines()[-_LAST_LINES:]:
+            for line in self._last_words.splitlines():
                 self._output.say(f"  {line}")
         return 0 if self._result.succeeded else 1
 
@@ -167,6 +167,7 @@ class Supervisor:
             self._over.set()
 
     def _ended(self, index: int, code: int, last_words: str) -> None:
+        last_words = cause_first(last_words, MAX_MESSAGE, shell_code(code))
         worker = self._workers.present[index]
         restarts = self._workers.restarts
         if code and worker.phase == "running" and not self._workers.stopping:
@@ -249,7 +250,7 @@ class Supervisor:
             self._output.say(f"{why} and is restarted")
             await self._start_master()
             return
-        self._last_words = self._master.log
+        self._last_words = cause_first(self._master.log, MAX_MESSAGE, shell_code(code))
         self._finish(Finish(succeeded=False, why=why))
 
     def _kill_all(self) -> None:

@@ -9,7 +9,7 @@ from collections.abc import Container, Iterable, Mapping
 from dataclasses import replace
 from types import MappingProxyType
 
-from elasticjob_api.elasticjob import ElasticJob, ReplicaSpec, ReplicaStatus
+from elasticjob_api.elasticjob import ElasticJob, FailureAction, ReplicaSpec, ReplicaStatus
 from elasticjob_api.frameworks.peer import node_port
 from elasticjob_api.gpus import VISIBLE_DEVICES
 from elasticjob_api.indices import parse_indices, read_indices
@@ -19,7 +19,7 @@ from elasticjob_api.roles import kept_roles, notified_roles, uses_host_network
 from elasticjob_api.scaleplan import ScalePlan
 from elasticjob_api.times import parse_time
 
-from elasticjob_master.core.autoscale.container_resources import pod_requests
+from elasticjob_master.cluster.template_resources import pod_requests
 from elasticjob_master.core.rendezvous.rules import ALL_INDICES, RoleSize
 from elasticjob_master.script_order import ScriptOrder
 
@@ -41,6 +41,7 @@ def sizes(
             kept=role in kept,
             notified=role in notified,
             without_restarts=_without_restarts(job, role),
+            actions=_actions(spec),
         )
         for role, spec in job.spec.replica_specs.items()
         if spec.managed
@@ -68,6 +69,28 @@ def _without_restarts(job: ElasticJob, role: str) -> Container[int]:
     if spec.restart_limit == 0:
         return ALL_INDICES
     return frozenset(int(index) for index, count in restarts.items() if count >= spec.restart_limit)
+
+
+def _actions(spec: ReplicaSpec) -> dict[int, FailureAction]:
+    """Return the action for each exit code of the program that a role's restart rules decide.
+
+    A rule about more than the end of the container, such as its message, may not apply.
+    """
+    actions: dict[int, FailureAction] = {}
+    for rule in spec.restart_rules:
+        if rule.reasons or rule.pod_conditions or rule.message_pattern is not None:
+            continue
+        if (
+            rule.containers
+            and spec.template["spec"]["containers"][0]["name"] not in rule.containers
+        ):
+            continue
+        codes = set(rule.exit_codes or range(1, 256))
+        if rule.signals:
+            codes &= {128 + signal for signal in rule.signals}
+        for code in codes:
+            actions.setdefault(code, rule.action)
+    return actions
 
 
 def desired(job: ElasticJob, role: str) -> int:

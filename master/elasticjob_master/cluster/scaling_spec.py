@@ -17,9 +17,10 @@ from elasticjob_api.roles import kept_roles, notified_roles
 from elasticjob_api.times import parse_time
 
 from elasticjob_master.cluster.job_spec import desired
-from elasticjob_master.core.autoscale.container_resources import (
+from elasticjob_master.cluster.template_resources import (
     pod_requests,
     training_container_resources,
+    with_plan_resources,
 )
 from elasticjob_master.core.autoscale.decision import Bounds
 from elasticjob_master.core.autoscale.job_scaling import JobScaling, RoleResources
@@ -147,7 +148,7 @@ def _role_resources(job: ElasticJob, role: str) -> RoleResources:
     spec = job.spec.replica_specs[role]
     status = job.status.replica_statuses.get(role, ReplicaStatus())
     template = training_container_resources(spec.template)
-    each = template.with_plan_resources(status.resources)
+    each = with_plan_resources(template, status.resources)
     if spec.max_memory is not None:
         most = int(parse_quantity(spec.max_memory))
         bound = f"{role}.maxMemory {spec.max_memory}"
@@ -157,7 +158,7 @@ def _role_resources(job: ElasticJob, role: str) -> RoleResources:
         most = factor * (template.memory or each.memory or 0)
         bound = f"{factor} times {of}"
     by_index = {
-        int(index): each.with_plan_resources(resources)
+        int(index): with_plan_resources(each, resources)
         for index, resources in status.resources_by_index.items()
     }
     requests = {name: float(_request(job, role, name)) for name in ("cpu", "memory")}

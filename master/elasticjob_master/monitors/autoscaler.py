@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from msgspec import structs
 
 from elasticjob_master.core.autoscale import lowering, needs, pending, profile
-from elasticjob_master.core.autoscale.container_resources import ContainerResources
 from elasticjob_master.core.autoscale.decide import decide
 from elasticjob_master.core.autoscale.decision import (
     RoleUsage,
@@ -148,31 +147,9 @@ class AutoScaler:
         if scaling is None:
             return None
         may_decide = scaling.enabled and not scaling.plan_unfinished and not plan_requested
-        if may_decide and self.profile:
-            first = self._first_decision(job, scaling, now, wall)
-            if first is not None:
-                return self._with_reason(first, wall)
-        available = available_members(job)
-        self._sample_usage(scaling, available, now, wall)
-        if missing_for_measurement(job, scaling, available):
-            self._restart_measurement()
-            decision = self._fall_back(job, scaling, available, now, wall, may_decide=may_decide)
-            return None if decision is None else self._with_reason(decision, wall)
-        self._missing_since = None
-        if scaling.roles != self._resources:
-            # Measurements with other resources do not count.
-            self._resources = scaling.roles
-            self._usage = {}
-            self._restart_measurement()
-        if self._finish_window(scaling, available, now, wall) or self._rest.latest is None:
-            self._rest.look(progress, self.memory, now, wall)
-        if not may_decide:
-            return None
-        if self._window.windows and scaling != self._decided_for:
-            self._decided_for = scaling
-            decision = decide(self.memory, self._inputs(job, scaling, now, wall, self.memory))
-            return self._with_reason(decision, wall)
-        return self._early_decision(job, scaling, available, now, wall)
+        at = _Moment(job, scaling, now, wall, may_decide, available_members(job))
+        decision = self._next_decision(at)
+        return None if decision is None else self._with_reason(decision, wall)
 
     def activity(
         self, job: JobView, scaling: JobScaling, now: float, *, plan_requested: bool
@@ -187,192 +164,157 @@ class AutoScaler:
             return objective
         return replace(objective, rest=self._rest.latest)
 
-    def _first_decision(
-        self, job: JobView, scaling: JobScaling, now: float, wall: float
-    ) -> ScalingDecision | None:
+    def _next_decision(self, at: _Moment) -> ScalingDecision | None:
+        """Measure; return a decision if it is time for one, also one that changes nothing."""
+        scaling = at.scaling
+        if at.may_decide and self.profile and (first := self._first_decision(at)):
+            return first
+        self._sample_usage(at)
+        if missing_for_measurement(at.job, scaling, at.available):
+            self._restart_measurement()
+            return self._fall_back(at)
+        self._missing_since = None
+        if scaling.roles != self._resources:
+            # Measurements with other resources do not count.
+            self._resources = scaling.roles
+            self._usage = {}
+            self._restart_measurement()
+        if self._finish_window(at) or self._rest.latest is None:
+            self._rest.look(at.job.progress, self.memory, at.now, at.wall)
+        if not at.may_decide:
+            return None
+        if not self._window.windows or scaling == self._decided_for:
+            return self._early_decision(at)
+        self._decided_for = scaling
+        return decide(self.memory, self._inputs(at, self.memory))
+
+    def _first_decision(self, at: _Moment) -> ScalingDecision | None:
         """Return what the job begins with by its profile, before anything is measured or decided."""
         memory = self.memory
         search = memory.search
         begun = search.requested_size is not None or search.plans or memory.plans.last_ended
-        if begun or memory.rates.by_size:
-            return None
-        unwritten = [each for each in scaling.roles.values() if each.is_unwritten]
-        if any(len(each.indices) < each.desired for each in unwritten):
+        unwritten = [each for each in at.scaling.roles.values() if each.is_unwritten]
+        incomplete = any(len(each.indices) < each.desired for each in unwritten)
+        if begun or memory.rates.by_size or incomplete:
             return None
         peaks = profile.most_used(self.profile)
         resources = structs.replace(memory.resources, peaks=peaks)
-        known = structs.replace(memory, resources=resources)
-        inputs = self._inputs(job, scaling, now, wall, known)
-        earlier = profile.latest_size(self.profile, scaling.role)
-        return first_plan(peaks, earlier, memory, inputs, objective=scaling.objective.key)
+        inputs = self._inputs(at, structs.replace(memory, resources=resources))
+        earlier = profile.latest_size(self.profile, at.scaling.role)
+        return first_plan(peaks, earlier, memory, inputs, objective=at.scaling.objective.key)
 
     def _restart_measurement(self) -> None:
         """Drop what the present window has measured of throughput and use."""
         self._window.restart()
         self._samples.clear()
 
-    def _finish_window(
-        self, scaling: JobScaling, available: Sequence[Member], now: float, wall: float
-    ) -> bool:
+    def _finish_window(self, at: _Moment) -> bool:
         """Add the measurement to the memory if a window has ended; return whether one has."""
+        size = at.scaling.desired
+        noise = self.memory.rates.noise
         measured = self._window.observe(
-            size=scaling.desired,
-            cooldown=scaling.cooldown,
-            now=now,
-            noise=self.memory.rates.noise,
+            size=size, cooldown=at.scaling.cooldown, now=at.now, noise=noise
         )
-        if measured is None or measured.rate <= 0:
+        if measured is None:
             return False
-        if scaling.desired not in self.memory.rates.by_size:
-            rate = measured.rate
-            log.info("measured: %d members train %.1f samples/s", scaling.desired, rate)
-        self._usage = self._role_usage(scaling, available)
-        self.memory = self._with_measurement(scaling, measured, available, self._usage, wall)
+        if size not in self.memory.rates.by_size:
+            log.info("measured: %d members train %.1f samples/s", size, measured.rate)
+        self._usage = self._samples.by_role(at.available, at.scaling.roles)
+        self.memory = self._with_measurement(at, measured, self._usage)
         self._samples.clear()
         self._decided_for = None
         return True
 
-    def _early_decision(
-        self,
-        job: JobView,
-        scaling: JobScaling,
-        available: Sequence[Member],
-        now: float,
-        wall: float,
-    ) -> ScalingDecision | None:
+    def _early_decision(self, at: _Moment) -> ScalingDecision | None:
         """Return a decision to grow, or to leave a poor size, that needs no whole window."""
         after_slow_start = self._window.slow_windows > 0  # a part of a window would show nothing
-        if self._window.windows or after_slow_start or now < self._early_decision_at:
+        if self._window.windows or after_slow_start or at.now < self._early_decision_at:
             return None
-        measured = self._window.measured_so_far(cooldown=scaling.cooldown)
+        measured = self._window.measured_so_far(cooldown=at.scaling.cooldown)
         if measured is None:
             return None
-        self._early_decision_at = now + THRESHOLDS.early_pause * scaling.cooldown
-        usage = self._role_usage(scaling, available)
-        memory = self._with_measurement(scaling, measured, available, usage, wall)
-        inputs = self._inputs(job, scaling, now, wall, memory)
-        decision = decide(memory, replace(inputs, window_is_over=False, roles=usage))
-        if decision.size is None:
-            return None
-        return self._with_reason(decision, wall)
+        self._early_decision_at = at.now + THRESHOLDS.piece * at.scaling.cooldown
+        usage = self._samples.by_role(at.available, at.scaling.roles)
+        memory = self._with_measurement(at, measured, usage)
+        inputs = replace(self._inputs(at, memory), window_is_over=False, roles=usage)
+        decision = decide(memory, inputs)
+        return None if decision.size is None else decision
 
     def _with_measurement(
-        self,
-        scaling: JobScaling,
-        measured: Measurement,
-        available: Sequence[Member],
-        usage: Mapping[str, RoleUsage],
-        wall: float,
+        self, at: _Moment, measured: Measurement, usage: Mapping[str, RoleUsage]
     ) -> ScalingMemory:
         """Return the memory with a measurement of the present size and its members' use."""
-        size = scaling.desired
-        memory = adjusted_to(self.memory, size=size, setting=scaling.setting)
-        memory = with_measurement(memory, size, replace(measured, at=wall))
-        identities = [member.identity for member in available]
-        names = [each.node_name for each in identities if each.role == scaling.role]
-        memory = with_nodes(memory, names)
+        scaling = at.scaling
+        memory = adjusted_to(self.memory, size=scaling.desired, setting=scaling.setting)
+        memory = with_measurement(memory, scaling.desired, replace(measured, at=at.wall))
+        members = [each.identity for each in at.available if each.identity.role == scaling.role]
+        memory = with_nodes(memory, [each.node_name for each in members])
         return lowering.with_window_cpu(memory, usage)
 
     def _with_reason(self, decision: ScalingDecision, wall: float) -> ScalingDecision | None:
         """Keep the reason of a decision; return the decision if it needs a plan."""
-        if not decision.changes_nothing:
-            self._explain(decision, wall, log_it=True)
+        keeps = decision.changes_nothing
+        settled = decision.memory.search.settled_size is not None
+        if not keeps or self.memory.search.settled_size is None or not self.reason:
+            self.reason = decision.reason
+            self.decided_at = wall
+            if settled or not keeps:
+                log.info("auto-scaling: %s", decision.reason)
+        if not keeps:
             return decision
-        if self.memory.search.settled_size is None or not self.reason:
-            settled = decision.memory.search.settled_size is not None
-            self._explain(decision, wall, log_it=settled)
         self.memory = decision.memory
         return None
 
-    def _explain(self, decision: ScalingDecision, wall: float, *, log_it: bool) -> None:
-        self.reason = decision.reason
-        self.decided_at = wall
-        if log_it:
-            log.info("auto-scaling: %s", decision.reason)
-
-    def _fall_back(
-        self,
-        job: JobView,
-        scaling: JobScaling,
-        available: Sequence[Member],
-        now: float,
-        wall: float,
-        *,
-        may_decide: bool,
-    ) -> ScalingDecision | None:
+    def _fall_back(self, at: _Moment) -> ScalingDecision | None:
         """Return the decision to continue without members that have been missing for too long."""
-        present = {
-            member.identity.index for member in available if member.identity.role == scaling.role
-        }
-        missing = scaling.indices - present
-        if not missing or job.rendezvous.phase != "training" or scaling.plan_unfinished:
+        scaling = at.scaling
+        members = [each.identity for each in at.available]
+        missing = scaling.indices - {each.index for each in members if each.role == scaling.role}
+        if not missing or at.job.rendezvous.phase != "training" or scaling.plan_unfinished:
             self._missing_since = None
             return None
         if self._missing_since is None:
-            self._missing_since = now
-        if now - self._missing_since < THRESHOLDS.missing_seconds or not may_decide:
+            self._missing_since = at.now
+        if at.now - self._missing_since < THRESHOLDS.missing_seconds or not at.may_decide:
             return None
-        self._missing_since = now
-        memory = self.memory
-        bounds = needs.bounds_by_need(scaling, memory.resources.peaks)
-        return pending.fall_back(memory, missing, size=scaling.desired, bounds=bounds, wall=wall)
+        self._missing_since = at.now
+        bounds = needs.bounds_by_need(scaling, self.memory.resources.peaks)
+        size = scaling.desired
+        return pending.fall_back(self.memory, missing, size=size, bounds=bounds, wall=at.wall)
 
-    def _sample_usage(
-        self, scaling: JobScaling, available: Sequence[Member], now: float, wall: float
-    ) -> None:
+    def _sample_usage(self, at: _Moment) -> None:
         """Sample what the members use, when it is time; peaks count in every phase of the job."""
-        pause = min(THRESHOLDS.longest_sample_pause, scaling.cooldown / THRESHOLDS.window_samples)
-        if now - self._sampled_at < pause:
+        scaling = at.scaling
+        pause = min(THRESHOLDS.sample_seconds, THRESHOLDS.piece * scaling.cooldown)
+        if at.now - self._sampled_at < pause:
             return
-        self._sampled_at = now
-        by_role: dict[str, list[Member]] = {}
-        limits: dict[str, ContainerResources] = {}
-        for member in available:
-            resources = scaling.roles.get(member.identity.role)
-            if resources is not None:
-                by_role.setdefault(member.identity.role, []).append(member)
-                limits[member.uid] = resources.of_member(member)
-        sampled = [member for members in by_role.values() for member in members]
+        self._sampled_at = at.now
         warm = self._window.measured_from is not None
-        self._samples.add(sampled, limits, warm=warm)
+        self._samples.add(at.available, scaling.roles, warm=warm)
         trains = warm and self._window.size == scaling.desired
-        for role, members in by_role.items():
-            cpu = max(member.usage.cpu_cores for member in members)
-            used = max(member.usage.memory_bytes for member in members)
-            size = scaling.desired if trains and role == scaling.role else None
-            self.memory = lowering.with_peaks(
-                self.memory, role, cpu=cpu, used=used, wall=wall, size=size
-            )
+        for role in scaling.roles:
+            uses = [each.usage for each in at.available if each.identity.role == role]
+            if uses:
+                self.memory = lowering.with_peaks(
+                    self.memory,
+                    role,
+                    cpu=max(use.cpu_cores for use in uses),
+                    used=max(use.memory_bytes for use in uses),
+                    wall=at.wall,
+                    size=scaling.desired if trains and role == scaling.role else None,
+                )
 
-    def _role_usage(self, scaling: JobScaling, available: Sequence[Member]) -> dict[str, RoleUsage]:
-        """Return what the members have used in the window that has ended, by role."""
-        found: dict[str, RoleUsage] = {}
-        for role, resources in scaling.roles.items():
-            uses = [
-                self._samples.usage_of(member, resources.of_member(member))
-                for member in available
-                if member.identity.role == role
-            ]
-            found[role] = RoleUsage(
-                tuple(use for use in uses if use),
-                resources.most_memory,
-                resources.memory_bound,
-                own_memory=resources.own_memory,
-            )
-        return found
-
-    def _inputs(
-        self, job: JobView, scaling: JobScaling, now: float, wall: float, memory: ScalingMemory
-    ) -> ScalingInputs:
-        self._rest.look(job.progress, self.memory, now, wall)
+    def _inputs(self, at: _Moment, memory: ScalingMemory) -> ScalingInputs:
+        scaling = at.scaling
+        self._rest.look(at.job.progress, self.memory, at.now, at.wall)
         roles = scaling.roles
         return ScalingInputs(
             role=scaling.role,
             size=scaling.desired,
             bounds=needs.bounds_by_need(scaling, memory.resources.peaks),
             objective=self.objective(scaling),
-            horizon=training_left(job, now),
-            wall=wall,
+            horizon=training_left(at.job, at.now),
+            wall=at.wall,
             roles=self._usage,
             servers=tuple(role for role in SERVER_ROLES if role in roles and role != scaling.role),
             free_resources=scaling.free_resources,
@@ -389,7 +331,19 @@ class AutoScaler:
         )
 
 
+@dataclass(frozen=True)
+class _Moment:
+    """What a tick is given; see `AutoScaler.tick`. `available` are the world's available members."""
+
+    job: JobView
+    scaling: JobScaling
+    now: float
+    wall: float
+    may_decide: bool
+    available: Sequence[Member]
+
+
 def training_left(job: JobView, now: float) -> float:
     """Return the seconds of training in which a change can pay."""
     eta = job.progress.eta_seconds(now)
-    return THRESHOLDS.unknown_horizon_seconds if eta is None else eta
+    return THRESHOLDS.hour if eta is None else eta

@@ -35,7 +35,8 @@ def events_of(view: JobView, commands: Iterable[Command], now: float) -> Iterato
     """Return the events of commands: members that have to leave or to start again, and removed members."""
     for command in commands:
         if isinstance(command, MemberRemoved):
-            yield _member_removed(command.member, now)
+            vanished = command.uid in view.rendezvous.suspicions.removed
+            yield _member_removed(command.member, now, vanished=vanished)
         elif isinstance(command, Exit) and command.problem:
             message = f"{_pod(view, command.uid)}: {command.problem}"
             # The command is repeated on a new stream.
@@ -74,11 +75,12 @@ def plan_changed(history: History, plan: ScalePlan) -> NewEvent | None:
     return None if history.has_event("PlanEnded", ended) else NewEvent("PlanEnded", ended)
 
 
-def _member_removed(member: Member, now: float) -> NewEvent:
+def _member_removed(member: Member, now: float, *, vanished: bool) -> NewEvent:
     pod = member.identity.pod_name
     if not member.leaving:
         silent = max(0.0, now - member.last_heard_at)
-        return NewEvent("MemberLost", f"{pod}: last heard of {silent:.1f} s ago")
+        reason = "; no other member reaches its node" if vanished else ""
+        return NewEvent("MemberLost", f"{pod}: last heard of {silent:.1f} s ago{reason}")
     if member.node_check.stage == "failed":
         return NewEvent("MemberLeft", f"{pod}: its node is not fit")
     how = (

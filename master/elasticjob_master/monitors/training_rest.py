@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from elasticjob_master.core.autoscale.objective import Rest
 from elasticjob_master.core.autoscale.scaling_memory import ScalingMemory
-from elasticjob_master.core.autoscale.thresholds import THRESHOLDS
 from elasticjob_master.core.progress import Progress
 
 
@@ -31,5 +30,5 @@ class TrainingRest:
             self._step_samples = rate / steps
         if self._step_samples:
             samples = max(0, progress.total_steps - progress.step) * self._step_samples
-            lost = THRESHOLDS.deadline_rescales * memory.rates.rescale_seconds
+            lost = 2 * memory.rates.rescale_seconds  # those that may still come
             self.latest = Rest(samples, wall, lost=lost, noise=memory.rates.noise)

@@ -95,7 +95,9 @@ class Attack:
             watching: grpc.aio.UnaryStreamMultiCallable[bytes, bytes] = self.channel.unary_stream(
                 path
             )
-            watch = watching(data, timeout=WATCH_SECONDS, metadata=self.metadata)
+            # A refusal has the time of every other answer.
+            seconds = WATCH_SECONDS if self.allowed is None else UNARY_SECONDS
+            watch = watching(data, timeout=seconds, metadata=self.metadata)
             try:
                 received = await watch.read()
                 if isinstance(received, bytes):
@@ -122,12 +124,14 @@ class Attack:
         talking: grpc.aio.StreamStreamMultiCallable[bytes, bytes] = self.channel.stream_stream(path)
         stream = talking(timeout=UNARY_SECONDS, metadata=self.metadata)
         reading = asyncio.create_task(_drain(stream))
-        messages = [self._draw(method, corrupt_share=0.02) for _ in range(rng.randrange(1, 60))]
+        messages: list[bytes] = []
         if method.full_name == CONNECT and rng.random() < 0.9:
-            messages[0] = await self._greeting(method)
+            messages.append(await self._greeting(method))
         try:
-            for data in messages:
-                await stream.write(data)
+            for number in range(rng.randrange(1, 60)):
+                if number == len(messages):  # one at a time, so that other calls go on in between
+                    messages.append(self._draw(method, corrupt_share=0.02))
+                await stream.write(messages[number])
                 self.sent += 1
             if rng.random() < 0.1:
                 stream.cancel()

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import random
 import struct
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from google.protobuf import message_factory
@@ -37,6 +37,10 @@ FLOATS = (
     5e-324,
 )
 _MOST_DEPTH = 4
+MOST_VALUES = 10_000
+"""Values of a message with all messages in it: lists of lists of lists would take seconds to draw,
+and nothing else runs in a test's event loop meanwhile, such as the calls that wait for an answer.
+"""
 _INTEGERS: Mapping[int, tuple[int, int]] = {
     FieldDescriptor.TYPE_INT32: (-(2**31), 2**31 - 1),
     FieldDescriptor.TYPE_UINT32: (0, 2**32 - 1),
@@ -59,6 +63,7 @@ class RandomMessages:
         self.rng = random.Random(seed)
         self._known = known
         self._known_share = 0.75
+        self._values_left = MOST_VALUES
 
     def message(self, kind: Descriptor, *, depth: int = 0) -> Message:
         """Return a well-formed message; every other one is plausible in most of its fields."""
@@ -66,6 +71,8 @@ class RandomMessages:
         made = message_factory.GetMessageClass(kind)()
         if depth == 0:
             self._known_share = rng.choice((0.75, 0.98))
+            self._values_left = MOST_VALUES
+        self._values_left -= 1
         chosen = {oneof.name: rng.choice(oneof.fields) for oneof in kind.oneofs}
         for field in kind.fields:
             if (
@@ -107,7 +114,7 @@ class RandomMessages:
         kind = field.message_type
         if kind is not None and kind.GetOptions().map_entry:
             entries = getattr(made, field.name)
-            for _ in range(self._count()):
+            for _ in self._some():
                 entries[self._scalar(kind.fields_by_name["key"])] = self._scalar(
                     kind.fields_by_name["value"]
                 )
@@ -115,20 +122,24 @@ class RandomMessages:
             if depth < _MOST_DEPTH:
                 into = getattr(made, field.name)
                 if field.is_repeated:
-                    into.extend(self.message(kind, depth=depth + 1) for _ in range(self._count()))
+                    into.extend(self.message(kind, depth=depth + 1) for _ in self._some())
                 else:
                     into.CopyFrom(self.message(kind, depth=depth + 1))
         elif field.is_repeated:
-            getattr(made, field.name).extend(self._scalar(field) for _ in range(self._count()))
+            getattr(made, field.name).extend(self._scalar(field) for _ in self._some())
         else:
             setattr(made, field.name, self._scalar(field))
 
-    def _count(self) -> int:
-        if self.rng.random() < 0.01:
-            return 3000
-        return self.rng.choice((0, 1, 1, 2, 3, 3, 70))
+    def _some(self) -> Iterator[None]:
+        """Yield for each value of a list, as long as the message may have more values."""
+        count = 3000 if self.rng.random() < 0.01 else self.rng.choice((0, 1, 1, 2, 3, 3, 70))
+        for _ in range(count):
+            if self._values_left <= 0:
+                return
+            yield
 
     def _scalar(self, field: FieldDescriptor) -> Any:
+        self._values_left -= 1
         rng = self.rng
         known = self._known[field.name]() if field.name in self._known else ()
         if known and rng.random() < self._known_share:

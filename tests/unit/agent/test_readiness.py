@@ -10,6 +10,7 @@ from elasticjob_agent.readiness import (
     MAX_CONNECTIONS,
     MEASURE_SECONDS,
     Readiness,
+    begin_watch,
     measure,
 )
 from elasticjob_api import names
@@ -38,17 +39,38 @@ async def test_who_does_not_know_the_token_is_disconnected(network: str, token: 
     assert await measure(f"{network}.7", "token") is None
 
 
-async def test_silent_connections_are_bounded_and_probes_are_still_accepted(network: str) -> None:
+async def test_the_oldest_stranger_makes_room_for_an_agent_of_the_job(network: str) -> None:
+    readiness = Readiness(f"{network}.7", "token")
+    await readiness.announce()
+    streams = []
+    async with asyncio.timeout(SECONDS):
+        for _ in range(MAX_CONNECTIONS):
+            streams.append(await asyncio.open_connection(f"{network}.7", names.AGENT_READY_PORT))
+            assert await streams[-1][0].read(100), "no greeting"
+        assert await measure(f"{network}.7", "token") is not None
+        assert await streams[0][0].read(100) == b"", "it said nothing"
+        for _ in range(MAX_CONNECTIONS):
+            streams.append(await asyncio.open_connection(f"{network}.7", names.AGENT_READY_PORT))
+        assert await streams[-1][0].read(100), "a probe is accepted"
+    for _, writer in streams:
+        writer.close()
+    readiness.close()
+
+
+async def test_the_connections_of_watchers_stay_open_and_are_no_strangers(network: str) -> None:
     readiness = Readiness(f"{network}.7", "token")
     await readiness.announce()
     streams = [
         await asyncio.open_connection(f"{network}.7", names.AGENT_READY_PORT)
-        for _ in range(MAX_CONNECTIONS + 1)
+        for _ in range(MAX_CONNECTIONS)
     ]
     async with asyncio.timeout(SECONDS):
-        greetings = [await reader.read(100) for reader, _ in streams]
-        assert [bool(each) for each in greetings] == [True] * MAX_CONNECTIONS + [False]
-        assert [await reader.read(100) for reader, _ in streams[:1]] == [b""], "it said nothing"
+        for reader, writer in streams[1:]:
+            await begin_watch(reader, writer, "token")
+        await begin_watch(*streams[0], "another")
+        assert await streams[0][0].read() == b"", "it does not know the token"
+        assert await measure(f"{network}.7", "token") is not None
+    assert not any(reader.at_eof() for reader, _ in streams[1:])
     for _, writer in streams:
         writer.close()
     readiness.close()

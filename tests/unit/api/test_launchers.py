@@ -25,6 +25,16 @@ LAUNCHERS = (
     "timeout -k 5 24h taskset -c 0-3 torchrun train.py",
     "conda run -n env --no-capture-output python -m torch.distributed.run train.py",
     "/usr/bin/tini -g -- bash -c 'exec nice torchrun train.py'",
+    "bash -c -- 'exec torchrun train.py'",
+    "bash -ce -o pipefail 'torchrun train.py' name",
+    "bash --rcfile c -euo pipefail -c 'torchrun train.py'",
+    "srun --ntasks 1 -c 8 --unbuffered --gres=gpu:8 torchrun train.py",
+    "srun bash -c 'nsys profile -o out torchrun train.py'",
+    "nsys profile -w true -t cuda,nvtx -o out --force-overwrite=true torchrun train.py",
+    "sudo -E -u trainer torchrun train.py",
+    "gosu trainer dumb-init -- torchrun train.py",
+    "py-spy record -o out.svg -s -- torchrun train.py",
+    "opentelemetry-instrument torchrun train.py",
 )
 OTHERS = (
     "python train.py",
@@ -41,6 +51,10 @@ OTHERS = (
     "sh -c 'cd /work/deepspeed && python train.py --deepspeed ds.json'",
     "accelerate config",
     "deepspeed.sh",
+    "bash run.sh -c 'torchrun train.py'",
+    "bash -c ./run.sh 'torchrun train.py'",
+    "srun --unbuffered python train.py torchrun",
+    "nsys profile -o torchrun python train.py",
 )
 
 
@@ -195,7 +209,20 @@ def test_options_of_other_launchers_that_the_agent_sets_are_refused(
 
 
 def test_a_hostile_command_takes_no_time() -> None:
-    for part in ("{", ";a=", "nice\n", ";nice -", "/python -", "`", "$(", "nice -n ", "env a=b "):
+    for part in (
+        "{",
+        ";a=",
+        "nice\n",
+        ";nice -",
+        "/python -",
+        "`",
+        "$(",
+        "nice -n ",
+        "env a=b ",
+        "srun -n 1 ",
+        "nsys profile -o ",
+        "srun --a ",
+    ):
         text = part * 10_000
         for command in (
             ["sh", "-c", text],

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterable
 from typing import Any
 
 import msgspec
@@ -15,6 +16,8 @@ from elasticjob_dashboard.jobs import (
     VisibleJobs,
     jobs_sections,
     requested_gpus,
+    shown_job,
+    shown_plan,
 )
 
 NOW = 1_000_000.0
@@ -48,8 +51,9 @@ def plan(name: str, phase: str, **status: Any) -> ScalePlan:
     return msgspec.convert(found, ScalePlan)
 
 
-def page(*jobs: ElasticJob, **visible: Any) -> dict[str, Any]:
-    sections = jobs_sections(VisibleJobs(jobs, **visible), NOW)
+def page(*jobs: ElasticJob, plans: Iterable[ScalePlan] = (), **visible: Any) -> dict[str, Any]:
+    shown = [each for each in map(shown_plan, plans) if each is not None]
+    sections = jobs_sections(VisibleJobs(list(map(shown_job, jobs)), shown, **visible), NOW)
     return {name: json.loads(part) for name, part in sections.items()}
 
 

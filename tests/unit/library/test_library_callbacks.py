@@ -22,7 +22,7 @@ PROGRAM = Path(__file__).parents[2] / "support" / "callbacks_in_frameworks.py"
 
 
 @pytest.mark.guarantee("one-world")
-@pytest.mark.parametrize("tests", ["hugging_face", "lightning"])
+@pytest.mark.parametrize("tests", ["hugging_face", "lightning", "moments"])
 def test_a_library_of_pytorch_saves_stops_and_continues(tests: str) -> None:
     check(installed_by("callbacks_env"), tests, "--noconftest", "-c/dev/null")
 

@@ -3,18 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from elasticjob_master.core.autoscale.candidate_sizes import candidates
 from elasticjob_master.core.autoscale.decision import Bounds
 from elasticjob_master.core.autoscale.objective import Objective
 from elasticjob_master.core.autoscale.posterior import Posterior, fit, variance
-from elasticjob_master.core.autoscale.scaling_memory import (
-    UNKNOWN_NODE,
-    MeasuredRate,
-    NodeSize,
-)
+from elasticjob_master.core.autoscale.scaling_memory import MeasuredRate, MeasuredRates
 from elasticjob_master.core.autoscale.thresholds import THRESHOLDS
 
 _LOW = 0.05
@@ -30,20 +26,16 @@ class Evidence:
     """All that a belief follows from.
 
     Attributes:
-        rates: the measured rates by size; the size measured last comes last.
-        noise: the standard deviation of repeated windows, relative to the rate.
+        rates: the measured rates, their noise, and where nodes end.
         size: the present size.
         bounds: the sizes that may be requested.
         objective: what the size is chosen for.
-        node: where nodes end.
     """
 
-    rates: Mapping[int, MeasuredRate]
-    noise: float
+    rates: MeasuredRates
     size: int
     bounds: Bounds
     objective: Objective
-    node: NodeSize = UNKNOWN_NODE
 
 
 @dataclass(frozen=True)
@@ -51,6 +43,7 @@ class Expectation:
     """The throughput that the model expects at a size.
 
     Attributes:
+        size: the number of members.
         rate: samples per second.
         low: the rate is between `low` and `high` with a likelihood of 90 %.
         high: see `low`.
@@ -58,6 +51,7 @@ class Expectation:
         too_large: the likelihood that the size is well above the best one.
     """
 
+    size: int
     rate: float
     low: float
     high: float
@@ -82,16 +76,6 @@ class SizeBelief:
 
 
 @dataclass(frozen=True)
-class CurvePoint:
-    """The expected throughput at a size of the curve; see `Expectation`."""
-
-    size: int
-    rate: float
-    low: float
-    high: float
-
-
-@dataclass(frozen=True)
 class Belief:
     """The evidence about the sizes.
 
@@ -104,7 +88,7 @@ class Belief:
 
     sizes: tuple[SizeBelief, ...] = ()
     best: tuple[int, int] | None = None
-    curve: tuple[CurvePoint, ...] = ()
+    curve: tuple[Expectation, ...] = ()
 
 
 class BeliefOfLatestEvidence:
@@ -127,66 +111,62 @@ def form_belief(evidence: Evidence) -> Belief:
 
     A single measured size says nothing of others, so nothing is expected of them.
     """
-    known = {size: rate for size, rate in evidence.rates.items() if rate.mean > 0}
+    noise = evidence.rates.noise
+    known = {size: rate for size, rate in evidence.rates.by_size.items() if rate.mean > 0}
     latest = max((rate.at for rate in known.values()), default=0.0)
-    errors = {n: math.sqrt(variance(rate, evidence.noise, latest)) for n, rate in known.items()}
+    errors = {n: math.sqrt(variance(rate, noise, latest)) for n, rate in known.items()}
     if len(known) < 2:
         only = [SizeBelief(size, known[size], errors[size], None) for size in sorted(known)]
         return Belief(tuple(only))
     size = max(1, evidence.size)
     bounds = evidence.bounds
     lowest = max(1, min(bounds.minimum, size))
-    asked = [n for n in candidates(bounds, size, known) if n >= lowest]
+    allowed = [n for n in candidates(bounds, size, known) if n >= lowest]
     farthest = _CURVE_FACTOR * max(size, *known)
     drawn = _curve_sizes(min(lowest, *known), min(max(bounds.maximum, size, *known), farthest))
-    sizes = sorted({*asked, *drawn, *known, bounds.maximum})
-    posterior = fit(known, evidence.noise, sizes, evidence.node)
-    bests = _best_sizes(posterior, asked, evidence.objective.exact)
-    best = _range(bests)
+    sizes = sorted({*allowed, *drawn, *known, bounds.maximum})
+    posterior = fit(known, noise, sizes, evidence.rates.node)
+    bests = _best_sizes(posterior, allowed, evidence.objective.exact)
+    best = _quantile(bests, _LOW), _quantile(bests, _HIGH)
     others = {size, max(1, bounds.maximum), *best}
     measured_only = [n for n in known if n not in others]
-    shown = sorted({*measured_only[-(THRESHOLDS.stored_sizes - len(others)) :], *others})
-    believed = [
-        SizeBelief(n, known.get(n), errors.get(n, 0.0), _expectation(n, posterior, bests))
-        for n in shown
-    ]
-    return Belief(tuple(believed), best, tuple(_point(n, posterior) for n in drawn))
+    shown = sorted({*measured_only[-(THRESHOLDS.stored - len(others)) :], *others})
+    expected = {n: _expectation(n, posterior, bests) for n in {*shown, *drawn}}
+    believed = [SizeBelief(n, known.get(n), errors.get(n, 0.0), expected[n]) for n in shown]
+    return Belief(tuple(believed), best, tuple(expected[n] for n in drawn))
 
 
-@dataclass(frozen=True)
-class _Best:
-    """The best size by some of the shapes, with their likelihood."""
-
-    size: int
-    weight: float
-    enough: int
+Best = tuple[int, int]
+"""A best size, and the smallest one that is nearly as fast."""
 
 
-def _best_sizes(posterior: Posterior, sizes: Sequence[int], objective: Objective) -> list[_Best]:
-    """Return the best size by each shape, and the smallest one that is nearly as fast."""
-    found: dict[tuple[int, int], float] = {}
+def _best_sizes(
+    posterior: Posterior, sizes: Sequence[int], objective: Objective
+) -> list[tuple[Best, float]]:
+    """Return what is best by some of the shapes, with their likelihood, in ascending order."""
+    found: dict[Best, float] = {}
     for part in posterior.parts:
         worths = {n: objective.worths(part.means[n], n) for n in sizes}
         for number, weight in enumerate(part.weights):
             best = max(sizes, key=lambda n: worths[n][number])
-            least = part.means[best][number] + math.log(THRESHOLDS.nearly_best)
+            least = part.means[best][number] + math.log(1 - THRESHOLDS.tolerance)
             enough = min(n for n in sizes if n <= best and part.means[n][number] >= least)
             found[best, enough] = found.get((best, enough), 0.0) + weight
-    return [_Best(best, weight, enough) for (best, enough), weight in sorted(found.items())]
+    return sorted(found.items())
 
 
-def _expectation(size: int, posterior: Posterior, bests: Sequence[_Best]) -> Expectation:
+def _expectation(
+    size: int, posterior: Posterior, bests: Sequence[tuple[Best, float]]
+) -> Expectation:
     """Return what the model expects of a size."""
-    point = _point(size, posterior)
-    too_small = math.fsum(best.weight for best in bests if size < best.enough)
-    too_large = math.fsum(best.weight for best in bests if best.size * THRESHOLDS.waste + 1 < size)
-    return Expectation(point.rate, point.low, point.high, min(1.0, too_small), min(1.0, too_large))
-
-
-def _point(size: int, posterior: Posterior) -> CurvePoint:
     rate = posterior.rate(size)
     low, high = posterior.band(size, _LOW, _HIGH)
-    return CurvePoint(size, rate, min(low, rate), max(high, rate))
+    small = math.fsum(weight for (_, enough), weight in bests if size < enough)
+    waste = 1 + THRESHOLDS.change
+    large = math.fsum(weight for (best, _), weight in bests if best * waste + 1 < size)
+    return Expectation(
+        size, rate, min(low, rate), max(high, rate), min(1.0, small), min(1.0, large)
+    )
 
 
 def _curve_sizes(low: int, high: int) -> list[int]:
@@ -195,15 +175,11 @@ def _curve_sizes(low: int, high: int) -> list[int]:
     return sorted({round(low * (high / low) ** (step / steps)) for step in range(CURVE_POINTS)})
 
 
-def _range(bests: Sequence[_Best]) -> tuple[int, int]:
-    """Return the sizes between which the best one is with a likelihood of 90 %."""
-    low = bests[0].size
-    high = bests[-1].size
+def _quantile(bests: Sequence[tuple[Best, float]], likelihood: float) -> int:
+    """Return the size that the best one does not exceed with this likelihood."""
     below = 0.0
-    for best in bests:
-        if below <= _LOW:
-            low = best.size
-        if below < _HIGH:
-            high = best.size
-        below += best.weight
-    return low, high
+    for (best, _), weight in bests:
+        below += weight
+        if below > likelihood:
+            return best
+    return bests[-1][0][0]

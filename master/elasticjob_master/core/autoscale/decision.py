@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
@@ -10,6 +11,7 @@ from elasticjob_api.pod_identity import MemberKey
 
 from elasticjob_master.core.autoscale.objective import Objective
 from elasticjob_master.core.autoscale.scaling_memory import ScalingMemory
+from elasticjob_master.core.autoscale.thresholds import THRESHOLDS
 from elasticjob_master.core.straggler_replacement import Straggler
 
 
@@ -38,9 +40,8 @@ class MemberUsage:
 
     Attributes:
         name: the name of its pod.
-        cpu: mean cores in use.
+        cpu: mean cores in use after the warm-up; 0 if unknown.
         cpu_peak: most cores in use in one sample.
-        window_cpu: mean cores in use after the warm-up; 0 if unknown.
         memory: most bytes in use in one sample.
         near_limit: the part of the samples, 0 to 1, in which its memory was nearly used up.
         cpu_request: cores; None if not set.
@@ -51,12 +52,23 @@ class MemberUsage:
     name: str
     cpu: float = 0.0
     cpu_peak: float = 0.0
-    window_cpu: float = 0.0
     memory: int = 0
     near_limit: float = 0.0
     cpu_request: float | None = None
     memory_limit: int | None = None
     node_cores: float = 0.0
+
+    @property
+    def load(self) -> float:
+        """The part of its CPU that it uses; 0 if it may use any."""
+        return self.cpu / self.cpu_request if self.cpu_request else 0.0
+
+    @property
+    def is_nearly_used_up(self) -> bool:
+        """True if in some sample nearly all of its CPU or memory was in use."""
+        part = THRESHOLDS.nearly_used_up
+        cpu = part * (self.cpu_request or math.inf)
+        return self.cpu_peak >= cpu or self.memory >= part * (self.memory_limit or math.inf)
 
 
 @dataclass(frozen=True)
@@ -73,6 +85,16 @@ class RoleUsage:
     most_memory: int = 0
     memory_bound: str = "maxMemory"
     own_memory: bool = False
+
+    @property
+    def cpu(self) -> float:
+        """The most cores that a member requests."""
+        return max((use.cpu_request or 0.0 for use in self.uses), default=0.0)
+
+    @property
+    def memory(self) -> int:
+        """The most bytes that a member may use."""
+        return max((use.memory_limit or 0 for use in self.uses), default=0)
 
 
 @dataclass(frozen=True)

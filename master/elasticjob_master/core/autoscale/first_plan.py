@@ -10,7 +10,7 @@ from elasticjob_master.core.autoscale import needs
 from elasticjob_master.core.autoscale.candidate_sizes import allowed
 from elasticjob_master.core.autoscale.decision import ScalingDecision, ScalingInputs
 from elasticjob_master.core.autoscale.measurements import begin_search, with_settled
-from elasticjob_master.core.autoscale.profile import ProfiledJob
+from elasticjob_master.core.autoscale.profile import MOST_JOBS, ProfiledJob
 from elasticjob_master.core.autoscale.scaling_memory import (
     ExpectedRate,
     Inheritance,
@@ -38,33 +38,25 @@ def first_plan(
         now: the job's state; its bounds follow from `peaks`.
         objective: the key of the job's objective.
     """
-    size = now.size if earlier is None else allowed(earlier.size, now.bounds)
-    requests = needs.requests_of(peaks, now, size)
-    if earlier is None and requests is None:
-        return None
+    size = now.size
     expected = None
-    texts = []
+    reason = ""
     if earlier is not None:
-        texts.append(
+        size = allowed(earlier.size, now.bounds)
+        reason = (
             f"as {earlier.job} needed on {earlier.at}, which settled at {earlier.size} with "
             f"{earlier.rate:.1f} samples/s: begin with {size}"
         )
         # A size found for another objective, or a size taken over too often, is only a beginning.
         same = earlier.size == size and earlier.objective == objective and earlier.rate > 0
-        if same and earlier.inherited < THRESHOLDS.inheritances:
+        if same and earlier.inherited < MOST_JOBS - 1:
             expected = ExpectedRate(size, earlier.rate, earlier.job, earlier.inherited)
-    if requests is not None:
-        texts.append(requests.text)
     after = structs.replace(begin_search(memory, size), inheritance=Inheritance(expected))
     # The first measurement shows the setting, which must not begin another search.
     after = after.with_servers(rates_stay_valid=bool(now.setting))
-    return ScalingDecision(
-        "; ".join(texts),
-        after,
-        size=size if size != now.size else None,
-        resources={} if requests is None else requests.resources,
-        replace=() if requests is None else requests.replace,
-    )
+    decision = ScalingDecision(reason, after, size=size if size != now.size else None)
+    decision = needs.with_requests(decision, peaks, now)
+    return decision if decision.reason else None
 
 
 def compare_with_earlier_job(
@@ -84,7 +76,7 @@ def compare_with_earlier_job(
     facts = f"{measured}, {expected.job} had trained {expected.rate:.1f}"
     if not now.window_is_over:
         return memory, ScalingDecision(f"{facts}; measuring {now.size} again", memory)
-    if abs(memory.rates.mean(now.size) / expected.rate - 1) > THRESHOLDS.same_rate:
+    if abs(memory.rates.mean(now.size) / expected.rate - 1) > THRESHOLDS.change:
         return without, None
     settled = with_settled(memory, now.size, at_maximum=now.size >= now.bounds.maximum)
     inheritance = Inheritance(inherited=expected.inherited + 1)

@@ -7,10 +7,22 @@ from dataclasses import dataclass, field
 
 from elasticjob_api.job_policies import Autoscaling
 
-from elasticjob_master.core.autoscale.container_resources import ContainerResources
 from elasticjob_master.core.autoscale.decision import Bounds
 from elasticjob_master.core.autoscale.objective import Objective
 from elasticjob_master.core.rendezvous.members import Member
+
+
+@dataclass(frozen=True)
+class ContainerResources:
+    """The resources that the training container of a member may use.
+
+    Attributes:
+        cpu: the requested cores; None if not set.
+        memory: the memory limit in bytes; None if not set.
+    """
+
+    cpu: float | None = None
+    memory: int | None = None
 
 
 @dataclass(frozen=True)

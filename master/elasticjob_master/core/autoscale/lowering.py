@@ -13,13 +13,8 @@ from collections.abc import Mapping
 
 from msgspec import structs
 
-from elasticjob_master.core.autoscale.decision import (
-    MemberUsage,
-    RoleUsage,
-    ScalingDecision,
-    ScalingInputs,
-)
-from elasticjob_master.core.autoscale.resource_rules import mib, rounded
+from elasticjob_master.core.autoscale.decision import RoleUsage, ScalingDecision, ScalingInputs
+from elasticjob_master.core.autoscale.resource_rules import mib, rounded, tenths
 from elasticjob_master.core.autoscale.scaling_memory import RolePeaks, ScalingMemory
 from elasticjob_master.core.autoscale.thresholds import THRESHOLDS
 
@@ -28,6 +23,8 @@ def with_peaks(
     memory: ScalingMemory, role: str, *, cpu: float, used: int, wall: float, size: int | None = None
 ) -> ScalingMemory:
     """Return the memory with one more sample: the most cores and bytes that a member uses.
+
+    A peak that grows a little is not stored, so that the state is written seldom.
 
     Args:
         memory: the auto-scaler's state.
@@ -38,17 +35,15 @@ def with_peaks(
         size: the number of members of the scaled role that train; None for another role.
     """
     known = memory.resources.peaks.get(role, RolePeaks(since=wall))
-    growth = THRESHOLDS.peak_growth
+    growth = 1 + THRESHOLDS.noticeable
     peaks = known
     if used > known.memory * growth:
         peaks = structs.replace(peaks, memory=used, grown_at=wall)
     if cpu > known.cpu * growth:
         peaks = structs.replace(peaks, cpu=cpu)
     if size is not None and used > known.memory_by_size.get(size, 0) * growth:
-        by_size = {**known.memory_by_size, size: used}
-        for oldest in list(by_size)[: -THRESHOLDS.stored_sizes]:
-            del by_size[oldest]
-        peaks = structs.replace(peaks, memory_by_size=by_size)
+        latest = list({**known.memory_by_size, size: used}.items())[-THRESHOLDS.stored :]
+        peaks = structs.replace(peaks, memory_by_size=dict(latest))
     if peaks is known and role in memory.resources.peaks:
         return memory
     return memory.with_peaks(role, peaks)
@@ -58,45 +53,40 @@ def with_window_cpu(memory: ScalingMemory, roles: Mapping[str, RoleUsage]) -> Sc
     """Return the memory with the most cores that a member of each role used on average in a window."""
     for role, usage in roles.items():
         known = memory.resources.peaks.get(role)
-        cpu = max((use.window_cpu for use in usage.uses), default=0.0)
-        if known is not None and cpu > known.window_cpu * THRESHOLDS.peak_growth:
+        cpu = max((use.cpu for use in usage.uses), default=0.0)
+        if known is not None and cpu > known.window_cpu * (1 + THRESHOLDS.noticeable):
             memory = memory.with_peaks(role, structs.replace(known, window_cpu=cpu))
     return memory
 
 
 def lower_requests(memory: ScalingMemory, now: ScalingInputs) -> ScalingDecision | None:
-    """Return the decision to lower requests that are far above the peak use.
+    """Return the decision to halve requests of which less than half was ever used.
 
     The size must have settled, and the use must be known for long. Lowering must pay even if the
     cluster has to replace every member for it.
     """
-    rates = memory.rates
     if memory.search.settled_size != now.size:
         return None
-    if rates.by_size[now.size].weight < THRESHOLDS.lowering_windows:
-        return None
     for name, role in sorted(now.roles.items()):
-        peaks = memory.resources.peaks.get(name)
-        if peaks is None or peaks.keeps_resources or not role.uses:
-            continue
-        if len(role.uses) * rates.rescale_seconds > THRESHOLDS.resources_cost * now.horizon:
-            continue
+        peaks = memory.resources.peaks.get(name, RolePeaks(keeps_resources=True))
+        cost = len(role.uses) * memory.rates.rescale_seconds
         waited = now.wall - max(peaks.since, peaks.lowered_at)
-        if waited < THRESHOLDS.observed_seconds:
+        pays = cost <= THRESHOLDS.resources_cost * now.horizon
+        if peaks.keeps_resources or not role.uses or not pays or waited < THRESHOLDS.hour:
             continue
-        before = peaks.before_lowering or (_most_cpu(role), _most_memory(role))
+        before = peaks.before_lowering or (role.cpu, role.memory)
+        period = max(THRESHOLDS.hour, peaks.grown_at - peaks.since)
         peaks = structs.replace(peaks, before_lowering=before, lowered_at=now.wall)
-        cpu = _lower_cpu(role, peaks)
-        if cpu is not None:
-            reason = (
-                f"{name}: at most {peaks.cpu:.2f} of {_most_cpu(role):g} cores are used: {cpu:g} "
-                "each"
-            )
+        cpu = min(use.cpu_request or 0.0 for use in role.uses) / 2
+        if 0 < tenths(peaks.cpu * THRESHOLDS.reserve) <= cpu:
+            used = f"at most {peaks.cpu:.2f} of {role.cpu:g} cores are used"
             after = memory.with_peaks(name, peaks)
+            reason = f"{name}: {used}: {cpu:g} each"
             return ScalingDecision(reason, after, resources={name: {"cpu": cpu}})
-        period = max(0.0, peaks.grown_at - peaks.since)
-        least = max(THRESHOLDS.memory_seconds, THRESHOLDS.memory_periods * period)
-        if waited >= least and (lowered := _lowered_memory(memory, name, role, peaks)):
+        fits = peaks.memory > 0 and rounded(2 * peaks.memory) <= role.memory / 2
+        # Single members have more because they needed it.
+        may_lower = fits and not role.own_memory and waited >= THRESHOLDS.memory_waits * period
+        if may_lower and (lowered := _lowered_memory(memory, name, role, peaks)):
             return lowered
     return None
 
@@ -104,13 +94,13 @@ def lower_requests(memory: ScalingMemory, now: ScalingInputs) -> ScalingDecision
 def _lowered_memory(
     memory: ScalingMemory, name: str, role: RoleUsage, peaks: RolePeaks
 ) -> ScalingDecision | None:
-    """Return the decision to lower the memory of one member, or of all after one has tried it."""
-    limit = _lower_memory(role, peaks)
-    if limit is None:
-        return None
-    facts = f"{name}: at most {mib(peaks.memory)} of {mib(_most_memory(role))} memory is used"
-    limit = max(limit, peaks.tried_memory)
-    if len(role.uses) > 1 and not peaks.tried_memory:
+    """Return the decision to halve the memory of one member, or of all after one has tried it."""
+    tried = peaks.tried_memory
+    if tried and all(use.memory_limit != tried for use in role.uses):
+        return None  # the member that tried it needed more
+    limit = tried or role.memory // 2
+    facts = f"{name}: at most {mib(peaks.memory)} of {mib(role.memory)} memory is used"
+    if len(role.uses) > 1 and not tried:
         first = role.uses[-1].name
         after = memory.with_peaks(name, structs.replace(peaks, tried_memory=limit))
         reason = f"{facts}: {first} tries {mib(limit)}"
@@ -126,10 +116,9 @@ def least_size(memory: ScalingMemory, now: ScalingInputs) -> int:
     A state that is divided among the members takes more memory of each when there are fewer. How
     much of the memory is divided shows when two sizes are known; before that, all of it may be.
     """
-    role = now.roles.get(now.role, RoleUsage())
-    peaks = memory.resources.peaks.get(now.role, RolePeaks())
-    limit = min((use.memory_limit for use in role.uses if use.memory_limit), default=0)
-    known = sorted(peaks.memory_by_size.items())
+    uses = now.roles.get(now.role, RoleUsage()).uses
+    limit = min((use.memory_limit for use in uses if use.memory_limit), default=0)
+    known = sorted(memory.resources.peaks.get(now.role, RolePeaks()).memory_by_size.items())
     if not limit or not known:
         return 1
     smallest, used = known[0]
@@ -137,8 +126,8 @@ def least_size(memory: ScalingMemory, now: ScalingInputs) -> int:
     if len(known) > 1:
         larger, of_larger = known[1]
         slope = (used - of_larger) / (1 / smallest - 1 / larger)
-        divided = min(divided, max(0.0, slope))
-    room = THRESHOLDS.memory_when_fewer * limit - used
+        divided = min(divided, slope)
+    room = THRESHOLDS.nearly_used_up * limit - used
     if divided <= 0:
         return 1
     if room <= 0:
@@ -153,22 +142,17 @@ def give_back(memory: ScalingMemory, now: ScalingInputs) -> ScalingDecision | No
     The role is not lowered again.
     """
     for name, role in sorted(now.roles.items()):
-        peaks = memory.resources.peaks.get(name)
-        if peaks is None or peaks.before_lowering is None:
+        peaks = memory.resources.peaks.get(name, RolePeaks())
+        needy = next((use.name for use in role.uses if use.is_nearly_used_up), "")
+        if peaks.before_lowering is None or not (needy or role.own_memory):
             continue
-        needy = [use for use in role.uses if _needs_more(use)]
-        if needy:
-            why = f"{needy[0].name} uses nearly all that is left"
-        elif role.own_memory:
-            why = "a member had too little memory"
-        else:
-            continue
+        why = f"{needy} uses nearly all that is left" if needy else "a member had too little memory"
         room = {key: free / max(1, len(role.uses)) for key, free in now.free_resources.items()}
-        present_cpu = min((use.cpu_request or 0 for use in role.uses), default=0)
-        present_memory = min((use.memory_limit or 0 for use in role.uses), default=0)
+        least_cpu = min((use.cpu_request or 0 for use in role.uses), default=0)
+        least_memory = min((use.memory_limit or 0 for use in role.uses), default=0)
         cpu_before, memory_before = peaks.before_lowering
-        cpu = min(cpu_before, present_cpu + room.get("cpu", math.inf))
-        limit = int(min(memory_before, present_memory + room.get("memory", math.inf)))
+        cpu = min(cpu_before, least_cpu + room.get("cpu", math.inf))
+        limit = int(min(memory_before, least_memory + room.get("memory", math.inf)))
         wanted = {key: value for key, value in {"cpu": cpu, "memory": limit}.items() if value}
         restored = structs.replace(peaks, before_lowering=None, keeps_resources=True)
         return ScalingDecision(
@@ -177,40 +161,3 @@ def give_back(memory: ScalingMemory, now: ScalingInputs) -> ScalingDecision | No
             resources={name: wanted},
         )
     return None
-
-
-def _most_cpu(role: RoleUsage) -> float:
-    return max((use.cpu_request or 0.0 for use in role.uses), default=0.0)
-
-
-def _most_memory(role: RoleUsage) -> int:
-    return max((use.memory_limit or 0 for use in role.uses), default=0)
-
-
-def _lower_cpu(role: RoleUsage, peaks: RolePeaks) -> float | None:
-    requested = min((use.cpu_request or 0.0 for use in role.uses), default=0.0)
-    needed = math.ceil(peaks.cpu * THRESHOLDS.peak_cpu_reserve * 10) / 10
-    needed = max(THRESHOLDS.least_cpu, needed)
-    if peaks.cpu <= 0 or needed > requested * THRESHOLDS.unused_part:
-        return None
-    return max(needed, requested * THRESHOLDS.lowered_part)
-
-
-def _lower_memory(role: RoleUsage, peaks: RolePeaks) -> int | None:
-    if role.own_memory:
-        return None  # some members have more because they needed it
-    if peaks.tried_memory and all(use.memory_limit != peaks.tried_memory for use in role.uses):
-        return None  # the member that tried it needed more
-    limit = _most_memory(role)
-    needed = rounded(peaks.memory * THRESHOLDS.peak_memory_reserve)
-    needed = max(THRESHOLDS.least_memory, needed)
-    if peaks.memory <= 0 or needed > limit * THRESHOLDS.unused_part:
-        return None
-    return max(needed, int(limit * THRESHOLDS.lowered_part))
-
-
-def _needs_more(use: MemberUsage) -> bool:
-    cpu = use.cpu_request or math.inf
-    memory = use.memory_limit or math.inf
-    part = THRESHOLDS.nearly_used_up
-    return use.cpu_peak >= part * cpu or use.memory >= part * memory

@@ -9,6 +9,9 @@ from statistics import stdev
 from elasticjob_master.core.autoscale.measurements import Measurement
 from elasticjob_master.core.autoscale.thresholds import THRESHOLDS
 
+Growth = tuple[float, float]
+"""When the number of samples grew, and the number then."""
+
 
 @dataclass
 class MeasurementWindow:
@@ -20,34 +23,34 @@ class MeasurementWindow:
         size: the size that is measured.
         round: the latest round that has reported.
         samples: the latest number of samples.
-        window_start: when the present window began; None if none has.
-        measured_from: time and samples of the report with which measuring began after the warm-up.
         step: the latest step.
+        window_start: when the present window began; None if none has.
+        measured_from: the report with which measuring began after the warm-up.
         step_from: the step at `measured_from`.
         pieces: the rates of parts of the window; the present part began at `piece_from`.
         windows: the number of windows of this size that have ended.
         fastest: the highest rate of one of them.
         rises: the rate of the latest one was still that of a slow start.
         slow_windows: the number of windows for which the rate rose in the latest slow start.
-        last_growth: when the number of samples last grew in this round, and the number then.
+        last_growth: the latest report of more samples in this round.
         previous_growth: the same for the round before.
     """
 
     size: int = 0
     round: int = 0
     samples: float = 0.0
-    window_start: float | None = None
-    measured_from: tuple[float, float] | None = None
     step: int = 0
+    window_start: float | None = None
+    measured_from: Growth | None = None
     step_from: int = 0
     pieces: list[float] = field(default_factory=list)
-    piece_from: tuple[float, float] | None = None
+    piece_from: Growth | None = None
     windows: int = 0
     fastest: float = 0.0
     rises: bool = False
     slow_windows: int = 0
-    last_growth: tuple[float, float] | None = None
-    previous_growth: tuple[float, float] | None = None
+    last_growth: Growth | None = None
+    previous_growth: Growth | None = None
 
     def restart(self) -> None:
         """Begin again: the measurement so far would cover the time before and after a change."""
@@ -70,7 +73,7 @@ class MeasurementWindow:
         self.step = step
 
     def observe(
-        self, *, size: int, cooldown: float, now: float, noise: float = THRESHOLDS.usual_noise
+        self, *, size: int, cooldown: float, now: float, noise: float = THRESHOLDS.noticeable
     ) -> Measurement | None:
         """Continue to measure; return the measurement when a window of `cooldown` seconds has ended.
 
@@ -83,19 +86,18 @@ class MeasurementWindow:
             self.window_start = now
         warm_up = 0.0 if self.windows else THRESHOLDS.warm_up * cooldown
         if self.measured_from is None and now - self.window_start >= warm_up:
-            self._measure_from(self.last_growth)
-        self._add_piece(cooldown)
-        if now - self.window_start < cooldown:
-            return None
-        measured = self._measured(cooldown)
-        if measured is None:
+            self._measure_from_now()
+        if (rate := _rate(self.piece_from, self.last_growth, THRESHOLDS.piece * cooldown)) >= 0:
+            self.pieces.append(rate)
+            self.piece_from = self.last_growth
+        if now - self.window_start < cooldown or (measured := self._measured(cooldown)) is None:
             return None
         self.rises = self._still_rises(measured.rate, noise)
         self.fastest = max(self.fastest, measured.rate)
         self.windows += 1
         self.window_start = now
-        self._measure_from(self.last_growth)
         self.previous_growth = None
+        self._measure_from_now()
         return replace(measured, part=1.0, rises=self.rises)
 
     def measured_so_far(self, *, cooldown: float) -> Measurement | None:
@@ -103,22 +105,20 @@ class MeasurementWindow:
 
         Members report each step one after the other, so a part of one may be missing.
         """
-        if self.step - self.step_from < THRESHOLDS.early_steps:
-            return None
         measured = self._measured(cooldown)
-        if measured is None or measured.part < THRESHOLDS.early_part:
+        few_steps = self.step - self.step_from < THRESHOLDS.early_steps
+        if measured is None or few_steps or measured.part < 2 * THRESHOLDS.piece:
             return None
         return measured
 
     def _still_rises(self, rate: float, noise: float) -> bool:
         """Return whether the window that has ended belongs to a slow start of the world.
 
-        It is faster than all before it, or it is as early as those of the latest slow start.
+        It is faster than all before it, or it is as early as those of the latest slow start. A rate
+        that rises for longer is a trend, with which the search must live.
         """
-        if self.windows > THRESHOLDS.slow_windows:
-            return False
-        if self.windows:
-            least = max(THRESHOLDS.rise, THRESHOLDS.rise_noises * noise)
+        if 1 <= self.windows <= 2 * THRESHOLDS.least_windows:
+            least = THRESHOLDS.noises * max(noise, THRESHOLDS.noticeable)
             if rate > self.fastest * (1 + least):
                 self.slow_windows = self.windows
                 return True
@@ -127,43 +127,31 @@ class MeasurementWindow:
         return self.windows < self.slow_windows
 
     def _measured(self, cooldown: float) -> Measurement | None:
-        if self.measured_from is None or self.last_growth is None:
+        begin = self.measured_from
+        last = self.last_growth
+        rate = _rate(begin, last)
+        if begin is None or last is None or rate <= 0:
             return None
-        seconds = self.last_growth[0] - self.measured_from[0]
-        samples = self.last_growth[1] - self.measured_from[1]
-        if samples <= 0 or seconds <= 0:
-            return None
-        rate = samples / seconds
         spread = 0.0
-        if len(self.pieces) >= THRESHOLDS.spread_pieces:
+        if len(self.pieces) >= THRESHOLDS.pieces:
             error = stdev(self.pieces) / rate / math.sqrt(len(self.pieces))
             spread = THRESHOLDS.related_pieces * error
-        return Measurement(
-            rate,
-            rescale_seconds=self._rescale_seconds(rate),
-            part=min(1.0, seconds / cooldown),
-            spread=spread,
-        )
+        rescale = None
+        before = self.previous_growth
+        if before is not None:
+            # What was trained since the last sample of the round before took this time.
+            rescale = max(0.0, last[0] - before[0] - (last[1] - before[1]) / rate)
+        part = min(1.0, (last[0] - begin[0]) / cooldown)
+        return Measurement(rate, rescale_seconds=rescale, part=part, spread=spread)
 
-    def _measure_from(self, growth: tuple[float, float] | None) -> None:
-        self.measured_from = growth
+    def _measure_from_now(self) -> None:
+        self.measured_from = self.piece_from = self.last_growth
         self.step_from = self.step
-        self.piece_from = growth
         self.pieces = []
 
-    def _add_piece(self, cooldown: float) -> None:
-        """Add the rate since `piece_from` to the pieces, if enough time has passed."""
-        begin = self.piece_from
-        end = self.last_growth
-        if begin is None or end is None or end[0] - begin[0] < THRESHOLDS.piece * cooldown:
-            return
-        self.pieces.append((end[1] - begin[1]) / (end[0] - begin[0]))
-        self.piece_from = end
 
-    def _rescale_seconds(self, rate: float) -> float | None:
-        """Return the seconds since the previous round's last sample without training at this rate."""
-        before = self.previous_growth
-        last = self.last_growth
-        if self.windows or before is None or last is None:
-            return None
-        return max(0.0, last[0] - before[0] - (last[1] - before[1]) / rate)
+def _rate(begin: Growth | None, end: Growth | None, least: float = 1e-9) -> float:
+    """Return the samples per second between two reports; -1 if there are less than `least` seconds."""
+    if begin is None or end is None or end[0] - begin[0] < least:
+        return -1.0
+    return (end[1] - begin[1]) / (end[0] - begin[0])

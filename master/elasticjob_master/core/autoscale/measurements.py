@@ -62,13 +62,14 @@ def begin_search(
         rates: the rates that still hold; by default all of them.
         most_plans: see `SizeSearch`.
     """
+    before = memory.search
     search = SizeSearch(
         requested_size=size,
         most_plans=most_plans,
-        settled_rate=memory.search.settled_rate,
-        needed_rate=memory.search.needed_rate,
-        objective_key=memory.search.objective_key,
-        unchanged_searches=memory.search.unchanged_searches,
+        settled_rate=before.settled_rate,
+        needed_rate=before.needed_rate,
+        objective_key=before.objective_key,
+        unchanged_searches=before.unchanged_searches,
     )
     kept = memory.rates.by_size if rates is None else rates
     memory = memory.with_rates(by_size=kept, strays=())
@@ -84,10 +85,9 @@ def adjusted_to(memory: ScalingMemory, *, size: int, setting: str) -> ScalingMem
     """
     if setting != memory.rates.setting:
         trial = memory.servers.trial
-        rates = dict(memory.rates.by_size)
         if trial is not None and trial.size == size:
-            rates.pop(size, None)
-            memory = memory.with_rates(by_size=rates)
+            others = {n: rate for n, rate in memory.rates.by_size.items() if n != size}
+            memory = memory.with_rates(by_size=others)
         elif not memory.servers.rates_stay_valid:
             memory = begin_search(memory, size, rates={})
         memory = memory.with_rates(setting=setting).with_servers(rates_stay_valid=False)
@@ -101,29 +101,30 @@ def with_measurement(memory: ScalingMemory, size: int, measured: Measurement) ->
     """Return the memory with one more measurement of a size."""
     if measured.rescale_seconds is not None:
         costs = (*memory.rates.rescale_costs, measured.rescale_seconds)
-        memory = memory.with_rates(rescale_costs=costs[-THRESHOLDS.rescale_costs :])
-    if measured.spread * math.sqrt(measured.part) > memory.rates.noise:
-        rates = _with_deviation(memory.rates, measured.spread**2 * measured.part)
-        memory = replace(memory, rates=rates)
+        memory = memory.with_rates(rescale_costs=costs[-THRESHOLDS.stored :])
+    within = measured.spread**2 * measured.part
+    if within > memory.rates.noise**2:
+        memory = replace(memory, rates=_with_deviation(memory.rates, within))
     known = memory.rates.by_size.get(size)
     settled = memory.search.settled_size == size
     if measured.rises and not settled:
-        latest = MeasuredRate(measured.rate, measured.part, measured.at)
-        return memory.with_rates(by_size={**memory.rates.by_size, size: latest}, strays=())
-    if known is not None and known.mean > 0:
-        strays_before = memory.rates.strays
-        strays = _strays(memory, known.mean, measured.rate, settled=settled)
+        known = None  # what was measured before was still slower
+    elif known is not None and known.mean > 0:
+        before = memory.rates.strays
+        strays = _strays(memory.rates, known.mean, measured.rate)
         memory = memory.with_rates(strays=strays)
         if strays:
             faster = measured.rate > known.mean
-            if len(strays) < _drift_windows(memory.search, faster=faster, settled=settled):
+            if len(strays) < _lasting_windows(memory.search, faster=faster, settled=settled):
                 return memory
-            return _after_drift(memory, size, measured)
-        rates = memory.rates
-        if len(strays_before) == 1:  # that window was noise, not a change
-            rates = _with_repeat(rates, known, Measurement(strays_before[0]))
-        memory = replace(memory, rates=_with_repeat(rates, known, measured))
-    return memory.with_rates(by_size=_with_window(memory.rates, size, measured, settled=settled))
+            return _after_change(memory, size, measured.at)
+        if len(before) == 1:  # that window was noise, not a change
+            memory = _with_repeat(memory, known, Measurement(before[0]))
+        memory = _with_repeat(memory, known, measured)
+    kept = {n: rate for n, rate in memory.rates.by_size.items() if n != size}
+    by_size = {**kept, size: _averaged(known, measured)}
+    latest = list(by_size.items())[-THRESHOLDS.stored :]
+    return memory.with_rates(by_size=dict(latest))
 
 
 def with_nodes(memory: ScalingMemory, names: Collection[str]) -> ScalingMemory:
@@ -153,11 +154,10 @@ def with_settled(
     memory: ScalingMemory, size: int, *, at_maximum: bool = False, needed: float | None = None
 ) -> ScalingMemory:
     """Return the memory after a search has settled at a measured size; see `SizeSearch`."""
-    origin = memory.search.drifted_from
-    unchanged = memory.search.unchanged_searches
-    if origin is not None:
-        same = abs(size / origin - 1) <= THRESHOLDS.same_size
-        unchanged = unchanged + 1 if same else 0
+    search = memory.search
+    unchanged = search.unchanged_searches
+    if search.drifted_from is not None:
+        unchanged = unchanged + 1 if size == search.drifted_from else 0
     memory = memory.with_search(
         settled_size=size,
         at_maximum=at_maximum,
@@ -170,72 +170,56 @@ def with_settled(
     return memory.with_rates(strays=())
 
 
-def _with_window(
-    rates: MeasuredRates, size: int, measured: Measurement, *, settled: bool
-) -> dict[int, MeasuredRate]:
-    """Return the rates by size with one more window; the size measured longest ago is dropped."""
-    by_size = dict(rates.by_size)
-    known = by_size.pop(size, None)
-    new = MeasuredRate(measured.rate, measured.part, measured.at)
-    if known is not None:
-        most = THRESHOLDS.settled_mean_windows if settled else THRESHOLDS.mean_windows
-        before = min(known.weight, most - measured.part)
-        total = before + measured.part
-        mean = (known.mean * before + measured.rate * measured.part) / total
-        new = MeasuredRate(mean, total, measured.at)
-    by_size[size] = new
-    for oldest in list(by_size)[: -THRESHOLDS.stored_sizes]:
-        del by_size[oldest]
-    return by_size
+def _averaged(known: MeasuredRate | None, measured: Measurement) -> MeasuredRate:
+    """Return the rate of a size with one more window."""
+    if known is None:
+        return MeasuredRate(measured.rate, measured.part, measured.at)
+    before = min(known.weight, THRESHOLDS.most_windows - measured.part)
+    total = before + measured.part
+    mean = (known.mean * before + measured.rate * measured.part) / total
+    return MeasuredRate(mean, total, measured.at)
 
 
-def _strays(memory: ScalingMemory, mean: float, rate: float, *, settled: bool) -> tuple[float, ...]:
+def _strays(rates: MeasuredRates, mean: float, rate: float) -> tuple[float, ...]:
     """Return the consecutive rates that are too far from the mean, all above or all below it."""
-    least = THRESHOLDS.drift_noises * memory.rates.noise
-    difference = rate / mean - 1
-    strays = abs(difference) > max(THRESHOLDS.drift, least)
-    if settled and memory.search.settled_rate > 0:
-        since_settled = rate / memory.search.settled_rate - 1
-        if abs(since_settled) > max(THRESHOLDS.slow_drift, least):
-            difference = since_settled
-            strays = True
-    if not strays:
+    if abs(rate / mean - 1) <= max(THRESHOLDS.change, THRESHOLDS.noises * rates.noise):
         return ()
-    before = memory.rates.strays
-    same_side = all((stray > mean) == (difference > 0) for stray in before)
-    return (*before, rate) if same_side else (rate,)
+    same_side = all((stray > mean) == (rate > mean) for stray in rates.strays)
+    return (*rates.strays, rate) if same_side else (rate,)
 
 
-def _drift_windows(search: SizeSearch, *, faster: bool, settled: bool) -> int:
+def _lasting_windows(search: SizeSearch, *, faster: bool, settled: bool) -> float:
     """Return how many windows in a row must stray until another search begins.
 
     The wait doubles with each search that changed nothing: a throughput that changes by day and
     night is not searched for every day.
     """
     if not settled:
-        return THRESHOLDS.drift_windows_in_search
-    windows = THRESHOLDS.faster_windows if faster else THRESHOLDS.slower_windows
-    doublings: int = min(search.unchanged_searches, THRESHOLDS.drift_doublings)
-    return windows << doublings
+        return THRESHOLDS.least_windows
+    windows = THRESHOLDS.most_windows if faster else THRESHOLDS.slower_windows
+    return math.ldexp(windows, min(search.unchanged_searches, THRESHOLDS.doublings))
 
 
-def _after_drift(memory: ScalingMemory, size: int, measured: Measurement) -> ScalingMemory:
+def _after_change(memory: ScalingMemory, size: int, at: float) -> ScalingMemory:
     """Return the memory after the throughput of the present size has changed for good."""
     strays = memory.rates.strays
-    new = MeasuredRate(fmean(strays), len(strays), measured.at)
-    memory = begin_search(memory, size, rates={size: new}, most_plans=THRESHOLDS.later_search_plans)
+    rates = {size: MeasuredRate(fmean(strays), len(strays), at)}
+    memory = begin_search(memory, size, rates=rates, most_plans=THRESHOLDS.search_plans // 2)
     return memory.with_search(drifted_from=size)
 
 
-def _with_repeat(rates: MeasuredRates, known: MeasuredRate, measured: Measurement) -> MeasuredRates:
-    """Return the rates with the noise that a repeated window shows."""
+def _with_repeat(
+    memory: ScalingMemory, known: MeasuredRate, measured: Measurement
+) -> ScalingMemory:
+    """Return the memory with the noise that a repeated window shows."""
     # The difference from a mean of w windows has (w + 1) / w times the variance of one window.
     weight = known.weight * measured.part / (known.weight + measured.part)
-    return _with_deviation(rates, (measured.rate / known.mean - 1) ** 2 * weight)
+    square = (measured.rate / known.mean - 1) ** 2 * weight
+    return replace(memory, rates=_with_deviation(memory.rates, square))
 
 
 def _with_deviation(rates: MeasuredRates, square: float) -> MeasuredRates:
     """Return the rates with one more observation of a window's relative variance."""
-    counted = THRESHOLDS.usual_noise_repeats + min(rates.repeats, THRESHOLDS.noise_repeats)
+    counted = THRESHOLDS.least_windows + rates.repeats
     noise = math.sqrt((rates.noise**2 * counted + square) / (counted + 1))
     return replace(rates, noise=noise, repeats=rates.repeats + 1)

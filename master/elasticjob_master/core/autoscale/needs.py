@@ -9,14 +9,11 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
-
-from elasticjob_api.pod_identity import MemberKey
+from collections.abc import Mapping
 
 from elasticjob_master.core.autoscale.decision import Bounds, ScalingDecision, ScalingInputs
 from elasticjob_master.core.autoscale.job_scaling import JobScaling
-from elasticjob_master.core.autoscale.resource_rules import mib, rounded
+from elasticjob_master.core.autoscale.resource_rules import mib, rounded, tenths
 from elasticjob_master.core.autoscale.scaling_memory import RolePeaks
 from elasticjob_master.core.autoscale.thresholds import THRESHOLDS
 
@@ -25,11 +22,9 @@ def need(peaks: RolePeaks | None) -> dict[str, float] | None:
     """Return the cores and bytes to request for each member of a role; None if its use is unknown."""
     if peaks is None or peaks.memory <= 0 or peaks.window_cpu <= 0:
         return None
-    cpu = math.ceil(round(peaks.window_cpu * THRESHOLDS.request_cpu_reserve * 10, 6)) / 10
-    memory = rounded(peaks.memory * THRESHOLDS.request_memory_reserve)
     return {
-        "cpu": max(THRESHOLDS.least_cpu, cpu),
-        "memory": max(THRESHOLDS.least_memory, memory),
+        "cpu": tenths(peaks.window_cpu * THRESHOLDS.cpu_reserve),
+        "memory": rounded(peaks.memory * THRESHOLDS.reserve),
     }
 
 
@@ -41,97 +36,37 @@ def bounds_by_need(scaling: JobScaling, peaks: Mapping[str, RolePeaks]) -> Bound
     """
     bounds = scaling.bounds
     own = scaling.roles.get(scaling.role)
-    needs = {
-        role: need(peaks.get(role)) for role, each in scaling.roles.items() if each.is_unwritten
-    }
+    unwritten = {role: each for role, each in scaling.roles.items() if each.is_unwritten}
+    needs = {role: need(peaks.get(role)) for role in unwritten}
     if own is None or not needs or not scaling.free_resources:
         return bounds
-    unknown = [role for role, each in needs.items() if each is None and scaling.roles[role].indices]
+    unknown = [role for role, each in unwritten.items() if needs[role] is None and each.indices]
     if bounds.by_need and unknown:
-        return _until_measured(bounds, scaling.desired, unknown)
+        return dataclasses.replace(
+            bounds,
+            minimum=min(scaling.desired, bounds.minimum),
+            maximum=scaling.desired,
+            limit=f"what a member of {' and '.join(unknown)} needs of autoscaling.resourceLimits is "
+            "not measured yet; that",
+            limit_is_temporary=True,
+        )
     if own.is_unwritten and needs[scaling.role] is None:
         return bounds
-    maximum = bounds.maximum
-    limit = bounds.limit
     for resource, free in scaling.free_resources.items():
+        needed = {role: (each or {}).get(resource, 0.0) for role, each in needs.items()}
         requested = own.requests.get(resource, 0.0)
-        needed = (needs.get(scaling.role) or {}).get(resource, 0.0)
-        each = requested + needed
-        if each <= 0:
-            continue
-        others = sum(
-            scaling.roles[role].desired * (wanted or {}).get(resource, 0.0)
-            for role, wanted in needs.items()
-            if role != scaling.role
-        )
-        room = free + requested * scaling.desired - others
-        possible = max(0, math.floor(room / each + 1e-9))
-        if possible < maximum:
-            maximum = possible
+        each = requested + needed.pop(scaling.role, 0.0)
+        others = sum(scaling.roles[role].desired * amount for role, amount in needed.items())
+        room = max(0.0, free + requested * scaling.desired - others)
+        if each > 0 and (possible := math.floor(room / each + 1e-9)) < bounds.maximum:
             amount = mib(each) if resource == "memory" else f"{each:g} cores"
             limit = f"autoscaling.resourceLimits.{resource}, of which a member needs {amount},"
-    maximum -= maximum % bounds.multiple_of
+            bounds = dataclasses.replace(bounds, maximum=possible, limit=limit)
+    maximum = bounds.maximum - bounds.maximum % bounds.multiple_of
     if maximum < bounds.minimum:
         size = max(1, scaling.desired)
-        return Bounds(size, size, limit)
-    return dataclasses.replace(bounds, maximum=maximum, limit=limit, by_need=False)
-
-
-def _until_measured(bounds: Bounds, size: int, roles: Iterable[str]) -> Bounds:
-    """Return bounds that allow no growth until the needs of members of these roles are measured."""
-    return dataclasses.replace(
-        bounds,
-        minimum=min(size, bounds.minimum),
-        maximum=size,
-        limit=f"what a member of {' and '.join(roles)} needs of autoscaling.resourceLimits is not "
-        "measured yet; that",
-        limit_is_temporary=True,
-    )
-
-
-@dataclass(frozen=True)
-class Requests:
-    """CPU and memory for the roles that request none.
-
-    Attributes:
-        resources: cores and bytes of each member, by role.
-        replace: role and index of the members that must be replaced to get them.
-        text: the measured use that they follow from.
-    """
-
-    resources: Mapping[str, Mapping[str, float]]
-    replace: tuple[MemberKey, ...]
-    text: str
-
-
-def requests_of(peaks: Mapping[str, RolePeaks], now: ScalingInputs, size: int) -> Requests | None:
-    """Return the requests of roles that have none, when the scaled role has this size.
-
-    None: no need is known, or the limits leave no room.
-    """
-    needs = {role: need(peaks.get(role)) for role in sorted(now.unwritten)}
-    resources = {role: needed for role, needed in needs.items() if needed is not None}
-    sizes = {role: len(each.indices) for role, each in now.unwritten.items()}
-    if now.role in sizes:
-        sizes[now.role] = size
-    for resource, free in now.free_resources.items():
-        if sum(each[resource] * sizes[role] for role, each in resources.items()) > free:
-            return None
-    if not resources:
-        return None
-    replaced = [
-        (role, index)
-        for role in resources
-        if now.unwritten[role].best_effort
-        for index in now.unwritten[role].indices
-    ]
-    texts = [
-        f"{role} requests nothing, and a member has used {peaks[role].window_cpu:.2f} cores and "
-        f"at most {mib(peaks[role].memory)}: {needed['cpu']:g} cores and "
-        f"{mib(needed['memory'])} each"
-        for role, needed in resources.items()
-    ]
-    return Requests(resources, tuple(replaced), "; ".join(texts))
+        return Bounds(size, size, bounds.limit)
+    return dataclasses.replace(bounds, maximum=maximum, by_need=False)
 
 
 def with_first_requests(decision: ScalingDecision, now: ScalingInputs) -> ScalingDecision:
@@ -142,22 +77,47 @@ def with_first_requests(decision: ScalingDecision, now: ScalingInputs) -> Scalin
     """
     memory = decision.memory
     grows = decision.size is not None and decision.size > now.size
-    cost = THRESHOLDS.requests_rescales * memory.rates.rescale_seconds
-    pays = cost <= THRESHOLDS.resources_cost * now.horizon
+    # Members are added, then the others are replaced.
+    pays = 2 * memory.rates.rescale_seconds <= THRESHOLDS.resources_cost * now.horizon
     settled = decision.changes_nothing and memory.search.settled_size == now.size
-    if not grows and not (settled and pays):
+    if not (grows or (settled and pays)) or now.wall < memory.resources.retry_at:
         return decision
-    if now.wall < memory.resources.retry_at:
-        return decision
-    size = now.size if decision.size is None else decision.size
-    requests = requests_of(memory.resources.peaks, now, size)
-    if requests is None:
+    requests = with_requests(decision, memory.resources.peaks, now)
+    if not requests.resources:
         return decision
     changes_setting = any(role != now.role for role in requests.resources)
+    after = memory.with_servers(rates_stay_valid=changes_setting)
+    return dataclasses.replace(requests, memory=after)
+
+
+def with_requests(
+    decision: ScalingDecision, peaks: Mapping[str, RolePeaks], now: ScalingInputs
+) -> ScalingDecision:
+    """Return the decision with the requests of roles that have none, at the size that it decides.
+
+    It stays as it is if no need is known, or if the limits leave no room.
+    """
+    needs = {role: need(peaks.get(role)) for role in sorted(now.unwritten)}
+    resources = {role: needed for role, needed in needs.items() if needed is not None}
+    sizes = {role: len(each.indices) for role, each in now.unwritten.items()}
+    sizes[now.role] = decision.size or now.size
+    for resource, free in now.free_resources.items():
+        if sum(each[resource] * sizes[role] for role, each in resources.items()) > free:
+            return decision
+    texts = [
+        f"{role} requests nothing, and a member has used {peaks[role].window_cpu:.2f} cores and "
+        f"at most {mib(peaks[role].memory)}: {needed['cpu']:g} cores and "
+        f"{mib(needed['memory'])} each"
+        for role, needed in resources.items()
+    ]
     return dataclasses.replace(
         decision,
-        reason=f"{decision.reason}; {requests.text}",
-        memory=memory.with_servers(rates_stay_valid=changes_setting),
-        resources=requests.resources,
-        replace=requests.replace,
+        reason="; ".join(filter(None, (decision.reason, *texts))),
+        resources=resources,
+        replace=tuple(
+            (role, index)
+            for role in resources
+            if now.unwritten[role].best_effort
+            for index in now.unwritten[role].indices
+        ),
     )

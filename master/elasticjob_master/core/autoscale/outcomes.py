@@ -22,21 +22,15 @@ def outcome(memory: ScalingMemory, role: str) -> str:
         elif peaks.memory_has_room:
             text += ": that is enough"
         texts.append(text)
-    return "; ".join([*texts, *_servers(memory, role)])
-
-
-def _servers(memory: ScalingMemory, role: str) -> list[str]:
-    """Return the results of trials with the role's servers."""
     servers = memory.servers
     trial = servers.trial
     if trial is not None and trial.role == role:
-        before = f"{trial.cores_before:g} cores"
-        if trial.servers_before:
-            before = f"{trial.servers_before} members"
-        return [f"has more than {before}: whether that helps is being measured"]
-    texts = []
+        before = f"{trial.servers_before} members"
+        if not trial.servers_before:
+            before = f"{trial.cores_before:g} cores"
+        return "; ".join([*texts, f"has more than {before}: whether that helps is being measured"])
     if role in servers.failed_cpu:
         texts.append("more CPU did not help")
     if role in servers.failed_servers:
         texts.append("more members did not help")
-    return texts
+    return "; ".join(texts)

@@ -10,7 +10,7 @@ A busy server does not bound the number of workers, because their throughput is 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 from elasticjob_master.core.autoscale.decision import MemberUsage, ScalingDecision, ScalingInputs
 from elasticjob_master.core.autoscale.measurements import begin_search
@@ -49,62 +49,59 @@ def judge_trial(
         return memory, None
     if not now.window_is_over:
         return memory, ScalingDecision("the servers' new resources are not judged yet", memory)
+    after = memory.with_servers(trial=None)
     if trial.size != now.size:  # another actor changed the size, so nothing can be compared
-        return memory.with_servers(trial=None), None
+        return after, None
     measured = memory.rates.by_size[now.size]
     change = "more members" if trial.servers_before else "more CPU"
     facts = (
         f"{now.size} members: {trial.rate:.1f} samples/s before {trial.role} got {change}, "
         f"{measured.mean:.1f} since"
     )
-    if measured.weight < THRESHOLDS.trial_windows:
+    if measured.weight < THRESHOLDS.least_windows:
         return memory, ScalingDecision(f"{facts}; measuring {now.size} again", memory)
     raised = _raised(trial, _uses(now, trial.role))
     least_gain = _least_gain(trial, now, len(raised))
     if measured.mean >= trial.rate * (1 + least_gain):
-        memory = memory.with_servers(trial=None)
         # The other sizes were measured with the servers as they were before.
-        rates = {now.size: measured}
-        return begin_search(memory, now.size, rates=rates), None
+        return begin_search(after, now.size, rates={now.size: measured}), None
     facts += ": it did not help"
-    if measured.mean >= trial.rate * (1 + THRESHOLDS.trial_gain):
+    if measured.mean >= trial.rate * (1 + THRESHOLDS.worthwhile):
         facts += f" enough, as {least_gain:.0%} more would be worth so many cores"
-    return _taken_back(memory, now, trial, raised, facts)
+    failed = "failed_servers" if trial.servers_before else "failed_cpu"
+    all_failed = {
+        **getattr(memory.servers, failed),
+        trial.role: FailedTrial(now.size, measured.mean),
+    }
+    after = after.with_servers(rates_stay_valid=True, **{failed: all_failed})
+    return after, _taken_back(after, now, trial, raised, facts)
 
 
 def _taken_back(
-    memory: ScalingMemory,
+    after: ScalingMemory,
     now: ScalingInputs,
     trial: ServerTrial,
     raised: Sequence[MemberUsage],
     facts: str,
-) -> tuple[ScalingMemory, ScalingDecision | None]:
-    """Return the memory after a trial that did not help, and the decision to undo it."""
-    servers = memory.servers
-    failed = {trial.role: FailedTrial(now.size, memory.rates.mean(now.size))}
-    after = memory.with_servers(trial=None, rates_stay_valid=True)
-    if trial.servers_before:
-        after = after.with_servers(failed_servers={**servers.failed_servers, **failed})
-        if now.server_counts.get(trial.role, 0) <= trial.servers_before:
-            return after, None
-        reason = f"{facts}; back to {trial.servers_before}"
-        return after, ScalingDecision(reason, after, servers={trial.role: trial.servers_before})
-    after = after.with_servers(failed_cpu={**servers.failed_cpu, **failed})
-    if not raised:
-        return after, None
+) -> ScalingDecision | None:
+    """Return the decision to undo a trial; None if another actor has undone it."""
+    before = trial.servers_before
+    if before:
+        if now.server_counts.get(trial.role, 0) <= before:
+            return None
+        return ScalingDecision(f"{facts}; back to {before}", after, servers={trial.role: before})
     uses = _uses(now, trial.role)
-    return after, _changed_cpu(trial.role, raised, uses, trial.cores_before, facts, after)
+    return _changed_cpu(trial.role, raised, uses, trial.cores_before, facts, after)
 
 
 def _raised(trial: ServerTrial, uses: Sequence[MemberUsage]) -> list[MemberUsage]:
     """Return the servers that have the CPU of the trial; a replaced one has another name."""
-    if not trial.cores_given:  # stored by an earlier master
-        return [use for use in uses if (use.cpu_request or 0.0) > trial.cores_before]
+    given = trial.cores_given or 2 * trial.cores_before
     return [
         use
         for use in uses
         if use.name not in trial.others
-        and math.isclose(use.cpu_request or 0.0, trial.cores_given, abs_tol=0.01)
+        and math.isclose(use.cpu_request or 0.0, given, abs_tol=0.01)
     ]
 
 
@@ -118,7 +115,7 @@ def _least_gain(trial: ServerTrial, now: ScalingInputs, raised: int) -> float:
     for role in {now.role, *now.servers, *now.server_counts}:
         each = [use.cpu_request or 0.0 for use in _uses(now, role)]
         if not each or min(each) <= 0:
-            return THRESHOLDS.trial_gain
+            return THRESHOLDS.worthwhile
         cores += sum(each)
     added = raised * (trial.cores_given - trial.cores_before)
     if trial.servers_before:
@@ -127,38 +124,35 @@ def _least_gain(trial: ServerTrial, now: ScalingInputs, raised: int) -> float:
     objective = now.objective
     part = objective.efficiency if objective.by_efficiency else THRESHOLDS.noticeable
     growth = cores / max(cores - max(0.0, added), cores / 2**10)
-    return max(THRESHOLDS.trial_gain, math.pow(growth, part) - 1)
+    return max(THRESHOLDS.worthwhile, math.pow(growth, part) - 1)
 
 
-def _failed_before(failed: Mapping[str, FailedTrial], role: str, rate: float, size: int) -> bool:
+def _failed_before(known: FailedTrial | None, rate: float, size: int) -> bool:
     """Return whether a trial did not help a job of about this size and throughput."""
-    known = failed.get(role)
-    if known is None:
-        return False
-    more = THRESHOLDS.trial_again
-    return size < more * known.size and rate < more * known.rate
+    more = THRESHOLDS.reserve
+    return known is not None and size < more * known.size and rate < more * known.rate
 
 
 def _more_cpu(memory: ScalingMemory, now: ScalingInputs) -> ScalingDecision | None:
-    """Return the decision to give the overloaded servers of one role more CPU."""
+    """Return the decision to give the overloaded servers of one role twice the CPU."""
     rate = memory.rates.mean(now.size)
     for role in now.servers:
         uses = _uses(now, role)
-        overloaded = [use for use in uses if _load(use) >= THRESHOLDS.overloaded]
-        if not overloaded or _failed_before(memory.servers.failed_cpu, role, rate, now.size):
+        overloaded = [use for use in uses if use.load >= THRESHOLDS.nearly_used_up]
+        failed = memory.servers.failed_cpu.get(role)
+        if not overloaded or _failed_before(failed, rate, now.size):
             continue
         request = min(use.cpu_request or 0.0 for use in overloaded)
         overloaded = [use for use in overloaded if use.cpu_request == request]
         room = now.free_resources.get("cpu", math.inf) / len(overloaded)
         node = min((use.node_cores for use in overloaded if use.node_cores), default=math.inf)
-        cpu = min(request * THRESHOLDS.more_cpu, request + room, node)
-        cpu = math.floor(cpu * 10) / 10
-        if cpu < request * THRESHOLDS.least_more_cpu:
+        cpu = math.floor(10 * min(2 * request, request + room, node)) / 10
+        if cpu < request * (1 + THRESHOLDS.worthwhile):
             return None
-        worst = max(overloaded, key=_load)
+        worst = max(overloaded, key=lambda use: use.load)
         facts = (
             f"{worst.name} uses {worst.cpu:.1f} of its {worst.cpu_request or 0:g} cores "
-            f"({_load(worst):.0%}) with {now.size} members of {now.role} ({rate:.1f} samples/s)"
+            f"({worst.load:.0%}) with {now.size} members of {now.role} ({rate:.1f} samples/s)"
         )
         others = tuple(use.name for use in uses if use not in overloaded)
         trial = ServerTrial(role, now.size, rate, request, cores_given=cpu, others=others)
@@ -169,23 +163,23 @@ def _more_cpu(memory: ScalingMemory, now: ScalingInputs) -> ScalingDecision | No
 def _more_servers(memory: ScalingMemory, now: ScalingInputs) -> ScalingDecision | None:
     """Return the decision to double the servers of a role whose servers are all overloaded."""
     rate = memory.rates.mean(now.size)
+    servers = memory.servers
     for role in now.servers:
         uses = _uses(now, role)
-        least_load = min(map(_load, uses), default=0.0)
+        load = min((use.load for use in uses), default=0.0)
         count = now.server_counts.get(role, 0)
-        target = min(THRESHOLDS.more_servers * count, now.most_servers.get(role, 0))
-        if target <= count or least_load < THRESHOLDS.overloaded:
-            continue
-        if _failed_before(memory.servers.failed_servers, role, rate, now.size):
+        target = min(2 * count, now.most_servers.get(role, 0))
+        failed = _failed_before(servers.failed_servers.get(role), rate, now.size)
+        if target <= count or load < THRESHOLDS.nearly_used_up or failed:
             continue
         why = "no more CPU is available"
-        if _failed_before(memory.servers.failed_cpu, role, rate, now.size):
+        if _failed_before(servers.failed_cpu.get(role), rate, now.size):
             why = "more CPU did not help"
         facts = (
-            f"every {role} uses at least {least_load:.0%} of its CPU with {now.size} members of "
+            f"every {role} uses at least {load:.0%} of its CPU with {now.size} members of "
             f"{now.role} ({rate:.1f} samples/s), and {why}"
         )
-        cores = max(uses, key=_load).cpu_request or 0.0
+        cores = max(uses, key=lambda use: use.load).cpu_request or 0.0
         after = _with_trial(memory, ServerTrial(role, now.size, rate, cores, servers_before=count))
         reason = f"{facts}: {target} of them instead of {count}"
         return ScalingDecision(reason, after, servers={role: target})
@@ -203,8 +197,10 @@ def _changed_cpu(
     cpu: float,
     facts: str,
     after: ScalingMemory,
-) -> ScalingDecision:
-    """Return the decision that some of a role's servers get these cores."""
+) -> ScalingDecision | None:
+    """Return the decision that some of a role's servers get these cores; None if none are left."""
+    if not changed:
+        return None
     if len(changed) == len(all_servers):
         resources = {role: {"cpu": cpu}}
         return ScalingDecision(f"{facts}: every {role} gets {cpu:g}", after, resources=resources)
@@ -215,7 +211,3 @@ def _changed_cpu(
 
 def _uses(now: ScalingInputs, role: str) -> Sequence[MemberUsage]:
     return now.roles[role].uses if role in now.roles else ()
-
-
-def _load(use: MemberUsage) -> float:
-    return use.cpu / use.cpu_request if use.cpu_request else 0.0

@@ -5,6 +5,7 @@ The pauses between two requests grow.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Collection
 from dataclasses import replace
 
@@ -17,9 +18,8 @@ from elasticjob_master.core.autoscale.thresholds import THRESHOLDS
 
 def after_unfulfilled_plan(memory: ScalingMemory, reached: int, wall: float) -> ScalingMemory:
     """Return the memory after a plan that reached a smaller size than it requested."""
-    pause = THRESHOLDS.first_pause_seconds
-    if memory.plans.pause_seconds:
-        pause = min(2 * memory.plans.pause_seconds, THRESHOLDS.longest_pause_seconds)
+    longest = math.ldexp(THRESHOLDS.pause_seconds, THRESHOLDS.doublings)
+    pause = min(2 * memory.plans.pause_seconds, longest) or THRESHOLDS.pause_seconds
     plans = structs.replace(
         memory.plans, reached_size=reached, pause_seconds=pause, retry_at=wall + pause
     )
@@ -31,7 +31,7 @@ def after_unfulfilled_plan(memory: ScalingMemory, reached: int, wall: float) -> 
 
 def after_failed_resource_plan(memory: ScalingMemory, wall: float) -> ScalingMemory:
     """Return the memory after a failed plan for CPU or memory."""
-    retry_at = wall + THRESHOLDS.resources_pause_seconds
+    retry_at = wall + THRESHOLDS.hour
     memory = memory.with_servers(trial=None, rates_stay_valid=False)
     return structs.replace(memory, resources=structs.replace(memory.resources, retry_at=retry_at))
 

@@ -1,9 +1,9 @@
 """When a settled size is chosen again although the job has not changed.
 
-The objective was changed, its finish time needs another size, or the size was the largest one
-allowed and larger ones are allowed now. The search keeps what was measured, so it begins where the
-measurements point to. Windows between two comparisons with the finish time are counted, not timed:
-a clock that is set right costs at most two plans.
+The objective was changed, its finish time needs another size, the size was the largest one allowed
+and larger ones are allowed now, or it is time to look at a larger one. Windows between two
+comparisons with the finish time are counted, not timed: a clock that is set right costs at most two
+plans.
 """
 
 from __future__ import annotations
@@ -17,6 +17,8 @@ from elasticjob_master.core.autoscale.scaling_memory import MeasuredRate, Scalin
 from elasticjob_master.core.autoscale.situation import Situation
 from elasticjob_master.core.autoscale.thresholds import THRESHOLDS
 
+_PLANS = THRESHOLDS.search_plans // 2
+
 
 def reopened(at: Situation) -> ScalingMemory:
     """Return the memory at the beginning of another search if there is a reason, else as it is."""
@@ -27,61 +29,62 @@ def reopened(at: Situation) -> ScalingMemory:
         memory = memory.with_search(objective_key=key)
         return begin_search(memory, at.size) if search.objective_key else memory
     enough = at.now.objective.enough
-    too_slow = enough is None or at.rate(at.size) < enough
+    too_slow = enough is None or memory.rates.mean(at.size) < enough
     if search.at_maximum and search.settled_size == at.size < at.bounds.maximum and too_slow:
         return begin_search(memory, at.size)
     if search.settled_size is None or not at.now.window_is_over:
         return memory
-    return _looks_again(at) if enough is None else _compared_with_finish_time(at)
+    again = _look(at) if enough is None else _for_finish_time(at, enough)
+    return again or memory.with_search(settled_windows=search.settled_windows + 1)
 
 
-def _looks_again(at: Situation) -> ScalingMemory:
+def _look(at: Situation) -> ScalingMemory | None:
     """Return the memory at the beginning of a look at a larger size, once the rest has paid for it.
 
     What gets better beyond the present size does not show there. Each wait is twice as long as the
     one before.
     """
-    if twice(at.size, at.bounds) < THRESHOLDS.least_look * at.size:
-        return at.memory  # so small a step shows nothing
-    search = at.search
-    windows = search.settled_windows + 1
-    rest = 2 * at.memory.rates.rescale_seconds / THRESHOLDS.look_cost
-    needed = max(THRESHOLDS.look_windows, rest / at.now.window_seconds)
-    if windows < math.ldexp(needed, min(search.looks, THRESHOLDS.drift_doublings)):
-        return at.memory.with_search(settled_windows=windows)
+    if twice(at.size, at.bounds) <= at.size:
+        return None
+    rest = look_seconds(at) / THRESHOLDS.least_gain / at.now.window_seconds
+    looks = at.search.looks
+    if at.search.settled_windows + 1 < math.ldexp(rest, min(looks, THRESHOLDS.doublings)):
+        return None
     # What was measured of larger sizes may not hold any more.
     rates = {n: rate for n, rate in at.memory.rates.by_size.items() if n <= at.size}
-    memory = begin_search(at.memory, at.size, rates=rates, most_plans=THRESHOLDS.later_search_plans)
-    return memory.with_search(looks=search.looks + 1)
+    memory = begin_search(at.memory, at.size, rates=rates, most_plans=_PLANS)
+    return memory.with_search(looks=looks + 1)
 
 
-def _compared_with_finish_time(at: Situation) -> ScalingMemory:
-    """Return the memory at the beginning of another search if the finish time needs another size."""
-    strays = at.memory.rates.strays
-    present = at.memory.rates.by_size[at.size]
-    changed = len(strays) >= THRESHOLDS.too_slow_windows
-    if changed:
-        present = MeasuredRate(fmean(strays), len(strays), at.now.wall)
-    if not _needs_another(at, present.mean):
-        return at.memory.with_search(settled_windows=at.search.settled_windows + 1)
-    # The rates before a change do not hold.
-    rates = {at.size: present} if changed else None
-    most_plans = THRESHOLDS.later_search_plans
-    return begin_search(at.memory, at.size, rates=rates, most_plans=most_plans)
+def look_seconds(at: Situation) -> float:
+    """Return what a look at another size costs at most: two rescales and the part of a window."""
+    measured = THRESHOLDS.trial_part * at.now.window_seconds
+    return 2 * at.memory.rates.rescale_seconds + measured
 
 
-def _needs_another(at: Situation, rate: float) -> bool:
-    """Return whether the settled size will miss the finish time, or a far smaller one meets it.
+def _for_finish_time(at: Situation, enough: float) -> ScalingMemory | None:
+    """Return the memory at the beginning of another search if the finish time needs another size.
 
     If no size could meet it when the search ended, the search has found the fastest size.
     """
-    enough = at.now.objective.enough or 0.0
+    strays = at.memory.rates.strays
+    present = at.known[at.size]
+    rates = None
+    if len(strays) > THRESHOLDS.least_windows:
+        # The rates before the change do not hold.
+        present = MeasuredRate(fmean(strays), len(strays), at.now.wall)
+        rates = {at.size: present}
     needed = at.now.objective.needed or 0.0
+    windows = at.search.settled_windows
     larger = any(n > at.size and known.mean >= needed for n, known in at.known.items())
     could_be_met = larger or at.search.needed_rate <= at.search.settled_rate
-    windows = at.search.settled_windows
-    if rate < needed * THRESHOLDS.too_slow and could_be_met and at.size < at.bounds.maximum:
-        return windows >= THRESHOLDS.too_slow_windows
-    far_less = enough < THRESHOLDS.far_less * rate and at.size > at.bounds.minimum
-    in_time = at.now.horizon >= THRESHOLDS.least_horizon
-    return far_less and in_time and windows >= THRESHOLDS.too_fast_windows
+    late = present.mean < needed * (1 + THRESHOLDS.tolerance) and at.size < at.bounds.maximum
+    early = enough < THRESHOLDS.far_less * present.mean and at.size > at.bounds.minimum
+    if late and could_be_met:
+        again = windows > THRESHOLDS.least_windows
+    else:
+        in_time = at.now.horizon >= THRESHOLDS.hour
+        again = early and in_time and windows >= 2 * THRESHOLDS.most_windows
+    if not again:
+        return None
+    return begin_search(at.memory, at.size, rates=rates, most_plans=_PLANS)

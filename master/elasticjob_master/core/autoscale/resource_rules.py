@@ -27,16 +27,13 @@ def after_raised_memory(memory: ScalingMemory, now: ScalingInputs) -> ScalingMem
     more. A program that grows leaves some room at first.
     """
     for name, role in now.roles.items():
-        peaks = memory.resources.peaks.get(name)
-        if peaks is None or not peaks.raised_memory:
+        peaks = memory.resources.peaks.get(name, RolePeaks())
+        if not peaks.raised_memory or peaks.fills_memory or peaks.memory_has_room:
             continue
-        if peaks.fills_memory or peaks.memory_has_room:
-            continue
-        if any(use.memory_limit != peaks.raised_memory for use in role.uses):
-            continue
-        full = bool(_near_limit(role))
-        peaks = structs.replace(peaks, fills_memory=full, memory_has_room=not full)
-        memory = memory.with_peaks(name, peaks)
+        if all(use.memory_limit == peaks.raised_memory for use in role.uses):
+            full = bool(_near_limit(role))
+            peaks = structs.replace(peaks, fills_memory=full, memory_has_room=not full)
+            memory = memory.with_peaks(name, peaks)
     return memory
 
 
@@ -48,11 +45,10 @@ def more_memory(memory: ScalingMemory, now: ScalingInputs) -> ScalingDecision | 
         if not near_limit or peaks.fills_memory:
             continue
         worst = max(near_limit, key=lambda use: use.memory)
-        present = max(use.memory_limit or 0 for use in role.uses)
-        wanted = rounded(worst.memory * THRESHOLDS.more_memory)
+        wanted = rounded(worst.memory * THRESHOLDS.reserve)
         room = now.free_resources.get("memory", math.inf) / len(role.uses)
-        possible = int(min(wanted, role.most_memory, present + room)) // 1024**2 * 1024**2
-        if possible < present * THRESHOLDS.least_more_memory:
+        possible = int(min(wanted, role.most_memory, role.memory + room)) // 1024**2 * 1024**2
+        if possible < role.memory * (1 + THRESHOLDS.worthwhile):
             continue
         bound = ""
         if possible < wanted:
@@ -69,16 +65,19 @@ def more_memory(memory: ScalingMemory, now: ScalingInputs) -> ScalingDecision | 
 
 
 def _near_limit(role: RoleUsage) -> list[MemberUsage]:
-    return [
-        use
-        for use in role.uses
-        if use.memory_limit and use.near_limit >= THRESHOLDS.near_limit_samples
-    ]
+    """Return the members that were near their limit for half of the window."""
+    return [use for use in role.uses if use.memory_limit and 2 * use.near_limit >= 1]
 
 
 def rounded(size: float) -> int:
-    """Return bytes, rounded up to a multiple of 64 MiB."""
-    return math.ceil(size / THRESHOLDS.memory_unit) * THRESHOLDS.memory_unit
+    """Return bytes, rounded up: a multiple of 64 MiB, and at least four of them."""
+    unit = THRESHOLDS.least_memory // 4
+    return max(THRESHOLDS.least_memory, math.ceil(size / unit) * unit)
+
+
+def tenths(cores: float) -> float:
+    """Return cores, rounded up to a tenth of one."""
+    return math.ceil(round(cores * 10, 6)) / 10
 
 
 def mib(size: float) -> str:

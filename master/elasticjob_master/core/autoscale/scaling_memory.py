@@ -72,7 +72,7 @@ class MeasuredRates(msgspec.Struct, frozen=True, omit_defaults=True):
     by_size: Mapping[int, MeasuredRate] = {}
     setting: str = ""
     strays: tuple[float, ...] = ()
-    noise: float = THRESHOLDS.usual_noise
+    noise: float = THRESHOLDS.noticeable
     repeats: int = 0
     rescale_costs: tuple[float, ...] = field(name="costs", default=())
     node: NodeSize = UNKNOWN_NODE
@@ -228,10 +228,6 @@ class ResourceUse(msgspec.Struct, frozen=True, omit_defaults=True):
 
     retry_at: float = field(name="resources_at", default=0.0)
     peaks: Mapping[str, RolePeaks] = {}
-
-    def with_peaks(self, role: str, peaks: RolePeaks) -> ResourceUse:
-        """Return the use with other peaks of one role."""
-        return replace(self, peaks={**self.peaks, role: peaks})
 
 
 class ExpectedRate(msgspec.Struct, frozen=True):

@@ -55,10 +55,6 @@ class Situation:
         windows = min(max(THRESHOLDS.least_windows, needed), THRESHOLDS.most_windows)
         return self.now.window_is_over and self.known[self.size].weight >= windows
 
-    def rate(self, size: int) -> float:
-        """Return the samples per second at a measured size."""
-        return self.memory.rates.mean(size)
-
 
 def compared_text(at: Situation) -> str:
     """Return a text: the present size and its measured neighbours, with their rates."""

@@ -22,7 +22,7 @@ from elasticjob_master.core.autoscale.decision import Bounds, ScalingDecision, S
 from elasticjob_master.core.autoscale.measurements import with_settled
 from elasticjob_master.core.autoscale.objective_text import meaning_text
 from elasticjob_master.core.autoscale.posterior import Gain, Posterior, fit, variance
-from elasticjob_master.core.autoscale.reopening import reopened
+from elasticjob_master.core.autoscale.reopening import look_seconds, reopened
 from elasticjob_master.core.autoscale.scaling_memory import ScalingMemory
 from elasticjob_master.core.autoscale.situation import Situation, compared_text, measured_text
 from elasticjob_master.core.autoscale.thresholds import THRESHOLDS
@@ -223,10 +223,10 @@ def _look(at: Situation) -> ScalingDecision:
     measured = measured_text(at.memory, at.size, at.now)
     if target <= at.size:
         return _settle(at, measured)
-    cost = 2 * at.memory.rates.rescale_seconds
+    cost = look_seconds(at)
     reason = (
         f"{measured}: grow to {target}, to see whether more members add more than before; this look "
-        f"costs about {cost:.0f} s, at most {THRESHOLDS.look_cost:.1%} of the rest"
+        f"costs about {cost:.0f} s, at most {THRESHOLDS.least_gain:.0%} of the rest"
     )
     return _requested(at, target, reason)
 

@@ -1,241 +1,128 @@
-"""Every constant of the auto-scaler's rules, with its unit and its reason.
+"""Every constant of the auto-scaler's rules.
 
-The constants of the search were chosen by simulations (`bench/autoscaling.py`), in worlds other
-than those that the figures are measured in.
+Those of the model and of the search were chosen by simulations (`bench/autoscaling.py`), in worlds
+other than those that the figures are measured in. What can be derived from another one is.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
-_MIB = 1024**2
-
 
 @dataclass(frozen=True)
 class Thresholds:
-    """The constants, by the rules that use them. A "part" is a number from 0 to 1."""
+    """The constants, with their units. A "part" is a number from 0 to 1.
 
-    # --- measuring
+    Attributes:
+        warm_up: part of a world's first window that is left out: compilation and the first steps.
+        early_steps: steps after which a window is of use before its end.
+        piece: part of a window whose own rate is looked at, and the pause between two decisions
+            before its end; the first of them comes after two pieces.
+        sample_seconds: seconds between two samples of CPU and memory, or a piece if that is less.
+        pieces: the number of such pieces that show how much the rate varies.
+        related_pieces: a factor: consecutive pieces are alike, so their mean varies more.
+        noises: multiple of the noise that is no noise.
+        least_windows: windows that a size is measured to settle or to judge a trial, at least.
+        most_windows: the same at most, the windows that a mean has, and those for which a gain
+            must last to be one for good.
+        slower_windows: windows for which a loss must last: by waiting only members are lost.
+        change: relative difference of a throughput that is another one.
+        doublings: the most times that a wait doubles which was of no use.
+        stored: sizes, and costs of rescales, that are remembered.
+        unknown_rescale_seconds: seconds that a rescale costs before one is measured.
+        hour: seconds that remain if the training does not report its length, that a plan for CPU
+            and memory waits after one that failed, and that a role's use must be known to lower it.
+        missing_seconds: seconds that members may be missing while the others train.
+        pause_seconds: seconds until pods are requested again that could not be had; it doubles.
+        nearly_used_up: part of CPU or memory in use from which on there may be too little.
+        worthwhile: relative gain of throughput for which servers keep more CPU, or become more, and
+            of CPU or memory that is worth a plan.
+        reserve: factor from the used memory to that which is requested, from the used CPU to that
+            which is left by lowering it, and by which a job must grow to try the same again.
+        cpu_reserve: factor from the mean use of CPU to the first request.
+        least_memory: bytes of a member at least; memory is rounded to a quarter of it.
+        memory_waits: multiple of an hour, and of the time in which the peak was reached, that
+            memory is known before it is lowered.
+        resources_cost: part of the remaining time that a change of CPU or memory may cost.
+        noticeable: relative difference that is hard to see: the deviation of a window before any was
+            repeated, the growth of a peak that is stored, and the part of an average member that a
+            further one must add for Throughput.
+        deadline_member: the same for Deadline, where a member that is not needed is lost.
+        as_cheap: part of its price that a member must add for Cost: at nearly the same, faster.
+        deadline_reserve: part by which a rate must exceed the needed one: a slower hour.
+        tolerance: part of a rate, or of a member's efficiency, that is too small to measure.
+        far_less: part of the rate that must be enough for the finish time to try fewer members.
+        shapes: number of shapes of the model: fewer know too few forms, more take too long.
+        roughness: prior probability of each roughness, with the relative deviation from the shape
+            of a size on its own, and of one together with its neighbours.
+        neighbourhood: natural logarithm of the ratio of two sizes that are neighbours.
+        tails: degrees of freedom of the likelihood; with fewer, poor fits are doubted less.
+        least_noise: relative deviation of a window at least: few reports seem to have none.
+        age_error: relative error of a rate for each hour since it was measured.
+        negligible: likelihood, relative to the best shape's, below which a shape is dropped.
+        search_plans: plans of a search; half of it if a change, a look or a finish time begins it.
+        search_returns: further plans of a search that go back to a measured size.
+        horizon_seconds: seconds in which a gain counts at most: later all may be different.
+        trial_part: part of a window that a trial which fails takes.
+        least_gain: relative gain that no trial is made for, and the part of the time at rest that
+            a look may cost.
+        largest_step: multiple of the largest measured size that may be tried.
+        surely: likelihood of being worse with which a size is left in the middle of a window.
+        clear_error: error of the present size, relative to the difference that a trial may show,
+            below which the trial is made.
+        tie: relative worth that a larger size may have less and still be preferred.
+        tie_slope: the same for each natural logarithm of the ratio of the sizes.
+        exact: relative error of the mean with which a size settles.
+    """
 
     warm_up: float = 0.2
-    """Part of the first window that is not measured: compilation and the first steps."""
-    early_part: float = 0.15
     early_steps: int = 10
-    """Part of a window, and steps, after which a window is of use before its end."""
-    early_pause: float = 0.1
-    """Part of a window between two decisions before its end."""
     piece: float = 1 / 15
-    spread_pieces: int = 4
-    """Least part of a window whose own rate is looked at, and the number of such pieces that show
-    how much the rate varies.
-    """
+    sample_seconds: float = 15.0
+    pieces: int = 4
     related_pieces: float = 1.5
-    """Consecutive pieces are alike, so their mean varies more than that of independent ones."""
-    mean_windows: float = 8.0
-    settled_mean_windows: float = 4.0
-    """Windows that a mean has at most; at a settled size fewer, so that it follows a slow trend."""
-    stored_sizes: int = 16
-    """Sizes whose rates are kept."""
-    rise: float = 0.05
-    rise_noises: float = 4.0
-    slow_windows: int = 4
-    """A window after a world's first one rises if it is faster than all before by this part, and by
-    this multiple of the noise. No more windows than these are left out for it: a rate that rises
-    for longer is a trend, with which the search must live.
-    """
-    usual_noise: float = 0.02
-    usual_noise_repeats: int = 2
-    noise_repeats: int = 30
-    """The noise before any repeated window, the number of repeats it counts as, and the most
-    repeats that count.
-    """
-    rescale_costs: int = 5
-    unknown_rescale_seconds: float = 30.0
-    """Rescales whose costs are kept, and the cost in seconds before the first one."""
-    unknown_horizon_seconds: float = 3600.0
-    """Seconds in which a change must pay if the training does not report its length."""
-    window_samples: int = 20
-    longest_sample_pause: float = 15.0
-    """Samples of CPU and memory in a window, and the most seconds between two."""
-
-    # --- changes of the throughput
-
-    drift: float = 0.15
-    drift_noises: float = 4.0
-    """A window strays if it differs from the mean by this part, and by this multiple of the noise."""
-    slow_drift: float = 0.4
-    """A window also strays if it differs by this part from the rate with which the size settled."""
-    drift_windows_in_search: int = 2
-    faster_windows: int = 6
-    slower_windows: int = 72
-    """Windows in a row that must stray for another search. A settled size that became slower waits
-    longer, because only members are lost by waiting.
-    """
-    same_size: float = 0.1
-    drift_doublings: int = 5
-    """A search that ends within this part of the size where it began doubles the wait for the next
-    one, up to this number of times.
-    """
-
-    # --- objectives
-
-    noticeable: float = 0.02
-    """Part of an average member that a further one must add for Throughput: less is not measurable."""
-    deadline_member: float = 0.05
-    """The same for Deadline, where a member beyond those that meet the finish time is lost."""
-    as_cheap: float = 0.95
-    """Part of its price that a member must add for Cost: at nearly the same price, faster is better."""
-    deadline_reserve: float = 0.08
-    """Part by which a rate must exceed the needed one: a restart, a slower hour."""
-    deadline_rescales: int = 2
-    """Rescales that are still to come before the end."""
-    efficiency_tolerance: float = 0.03
-    """How far a member may be below `Efficiency`: so small a difference is not measurable."""
-
-    # --- pods that the cluster cannot run
-
-    missing_seconds: float = 900.0
-    """Seconds that members may be missing while the others train."""
-    first_pause_seconds: float = 600.0
-    longest_pause_seconds: float = 6 * 3600.0
-    """Seconds between two requests for pods that the cluster could not run; each pause doubles."""
-    resources_pause_seconds: float = 3600.0
-    """Seconds without another plan for CPU or memory after one that failed."""
-
-    # --- parameter servers
-
-    overloaded: float = 0.9
-    """Part of its requested CPU from which on a server may slow the workers down."""
-    more_cpu: float = 2.0
-    least_more_cpu: float = 1.1
-    """Factor by which one plan raises the CPU, and the least factor that is worth a plan."""
-    more_servers: int = 2
-    """Factor by which one plan raises the number of servers."""
-    trial_windows: float = 2.0
-    trial_gain: float = 0.1
-    """Windows after which a trial is judged, and the part that the throughput must have grown by."""
-    trial_again: float = 1.5
-    """Factor by which the size or the throughput must have grown before a failed trial is repeated."""
-
-    # --- CPU and memory
-
-    nearly_used_up: float = 0.9
-    """Part of CPU or memory in use from which on a sample counts as near the limit."""
-    near_limit_samples: float = 0.5
-    """Part of the samples near the limit from which on a member needs more memory."""
-    more_memory: float = 1.5
-    least_more_memory: float = 1.05
-    """Factor from the use to the new limit, and the least factor of the limit that is worth a plan."""
-    memory_unit: int = 64 * _MIB
-    """Bytes that memory is rounded to."""
-    least_memory: int = 256 * _MIB
-    least_cpu: float = 0.1
-    """Bytes and cores that a member has at least."""
-    peak_growth: float = 1.02
-    """Factor by which a peak must grow to be stored again, so that the state is written seldom."""
-    observed_seconds: float = 3600.0
-    """Seconds for which a role's use must be known before it is lowered, and between two lowerings."""
-    memory_seconds: float = 6 * 3600.0
-    memory_periods: float = 4.0
-    """The same for memory, and the multiple of the time in which the most memory was reached."""
-    memory_when_fewer: float = 0.9
-    """Part of the memory that a member may be expected to use at a smaller size."""
-    lowering_windows: float = 3.0
-    """Windows for which the size must have settled before a role is lowered."""
-    peak_memory_reserve: float = 2.0
-    peak_cpu_reserve: float = 1.5
-    """Factors from the peak use to the lowered request."""
-    unused_part: float = 0.5
-    """A request is lowered if the peak with its reserve is at most this part of it."""
-    lowered_part: float = 0.5
-    """One plan lowers a request to no less than this part."""
-    resources_cost: float = 0.05
-    """Part of the remaining time that a change of CPU or memory, or a look at fewer members, may cost."""
-    request_memory_reserve: float = 1.5
-    request_cpu_reserve: float = 1.2
-    """Factors from the use to the first request: too little CPU slows, too little memory evicts."""
-    requests_rescales: int = 2
-    """Rescales that the first requests cost: members are added, then the others are replaced."""
-
-    # --- earlier jobs
-
-    same_rate: float = 0.15
-    """Part by which the rate may differ from that of the earlier job to be the same."""
-    inheritances: int = 4
-    """Jobs in a row that take a size over; the next one searches, so that no poor size is kept."""
-
-    # --- the model
-
-    shapes: int = 2000
-    """Number of shapes: fewer know too few forms, more take longer than a tick should."""
-    roughness: tuple[tuple[float, float, float], ...] = ((0.7, 0.012, 0.0), (0.3, 0.08, 0.06))
-    neighbourhood: float = 0.7
-    """Prior probability of each roughness, with the relative deviation from the shape of a size on
-    its own, and of one together with its neighbours: those within this logarithm of the ratio.
-    """
-    tails: float = 6.0
-    """Degrees of freedom of the likelihood: with fewer, shapes that fit badly are doubted less."""
-    least_noise: float = 0.004
-    """Relative deviation of a window at least: a program that reports seldom seems to have none."""
-    age_error: float = 0.05
-    """Relative error of a rate for each hour since it was measured: everything changes with time."""
-    negligible: float = 1e-3
-    """Shapes whose likelihood is below this part of the best one's are dropped."""
-    nearly_best: float = 0.97
-    """A size is large enough if it reaches this part of the best size's throughput."""
-    waste: float = 1.15
-    """A size is too large if it is more than this multiple of the best size, plus one."""
-
-    # --- the search
-
-    search_plans: int = 8
-    later_search_plans: int = 4
-    search_returns: int = 2
-    """Plans of one search, of one that begins because of a change or a finish time, and further
-    ones that go back to a measured size.
-    """
-    horizon_seconds: float = 3 * 3600.0
-    """Seconds in which a gain counts at most: later on everything may be different."""
-    trial_part: float = 0.5
-    """Part of a window that a trial which fails takes."""
-    least_gain: float = 0.01
-    """Relative gain, as an expectation, that no trial is made for."""
-    largest_step: float = 4.0
-    """Multiple of the largest measured size that may be tried."""
-    surely: float = 0.9
-    """Likelihood of being worse with which a size is left in the middle of a window."""
-    clear_error: float = 0.35
-    """Error of the present size, relative to the difference that a trial may show, below which the
-    trial is made.
-    """
-    tie: float = 0.02
-    tie_slope: float = 0.1
-    """What a larger size may be worth less and still be preferred, and the same for each logarithm
-    of the ratio.
-    """
+    noises: float = 4.0
     least_windows: float = 2.0
     most_windows: float = 6.0
-    exact: float = 0.015
-    """To settle, a size is measured for at least this number of windows, at most for the second
-    number, and until the mean has this relative error.
-    """
-    least_look: float = 1.3
-    look_windows: int = 12
-    look_cost: float = 0.003
-    """The least step of a look at a larger size, the windows at rest before it, and the part of this
-    time that it may cost. Each wait is twice as long as the one before.
-    """
-
-    # --- another search for a finish time
-
-    too_slow: float = 1.03
-    too_slow_windows: int = 3
-    """Multiple of the needed rate below which a size is too slow, and windows before it is left."""
+    slower_windows: float = 72.0
+    change: float = 0.15
+    doublings: int = 5
+    stored: int = 16
+    unknown_rescale_seconds: float = 30.0
+    hour: float = 3600.0
+    missing_seconds: float = 900.0
+    pause_seconds: float = 600.0
+    nearly_used_up: float = 0.9
+    worthwhile: float = 0.1
+    reserve: float = 1.5
+    cpu_reserve: float = 1.2
+    least_memory: int = 256 * 1024**2
+    memory_waits: float = 6.0
+    resources_cost: float = 0.05
+    noticeable: float = 0.02
+    deadline_member: float = 0.05
+    as_cheap: float = 0.95
+    deadline_reserve: float = 0.08
+    tolerance: float = 0.03
     far_less: float = 0.7
-    too_fast_windows: int = 12
-    """Part of the rate that must be enough for a smaller size, and windows before it is tried."""
-    least_horizon: float = 3600.0
-    """Seconds before the end in which members are not released: it saves little and may be late."""
+    shapes: int = 2000
+    roughness: tuple[tuple[float, float, float], ...] = ((0.7, 0.012, 0.0), (0.3, 0.08, 0.06))
+    neighbourhood: float = 0.7
+    tails: float = 6.0
+    least_noise: float = 0.004
+    age_error: float = 0.05
+    negligible: float = 1e-3
+    search_plans: int = 8
+    search_returns: int = 2
+    horizon_seconds: float = 3 * 3600.0
+    trial_part: float = 0.5
+    least_gain: float = 0.01
+    largest_step: float = 4.0
+    surely: float = 0.9
+    clear_error: float = 0.35
+    tie: float = 0.02
+    tie_slope: float = 0.1
+    exact: float = 0.015
 
 
 THRESHOLDS = Thresholds()

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from elasticjob_master.core.autoscale.container_resources import ContainerResources
-from elasticjob_master.core.autoscale.decision import MemberUsage
+from elasticjob_master.core.autoscale.decision import MemberUsage, RoleUsage
+from elasticjob_master.core.autoscale.job_scaling import RoleResources
 from elasticjob_master.core.autoscale.thresholds import THRESHOLDS
 from elasticjob_master.core.rendezvous.members import Member
 
@@ -16,10 +16,9 @@ class _Sums:
     """Sums and maxima of one member's samples."""
 
     samples: int = 0
-    cpu: float = 0.0
-    cpu_peak: float = 0.0
     warm_samples: int = 0
     warm_cpu: float = 0.0
+    cpu_peak: float = 0.0
     memory: int = 0
     near_limit: int = 0
 
@@ -35,23 +34,18 @@ class UsageSamples:
         self._sums = {}
 
     def add(
-        self, members: Iterable[Member], resources: Mapping[str, ContainerResources], *, warm: bool
+        self, members: Iterable[Member], roles: Mapping[str, RoleResources], *, warm: bool
     ) -> None:
-        """Add a sample of each member's use.
-
-        Args:
-            members: the members that are sampled.
-            resources: what each member may use, by pod UID.
-            warm: the warm-up is over.
-        """
+        """Add a sample of each member of these roles; `warm`: the warm-up is over."""
         before = self._sums
         self._sums = {}
         for member in members:
+            if member.identity.role not in roles:
+                continue
             sums = self._sums[member.uid] = before.get(member.uid, _Sums())
             usage = member.usage
-            limit = resources.get(member.uid, ContainerResources()).memory
+            limit = roles[member.identity.role].of_member(member).memory
             sums.samples += 1
-            sums.cpu += usage.cpu_cores
             if warm:
                 sums.warm_samples += 1
                 sums.warm_cpu += usage.cpu_cores
@@ -60,19 +54,32 @@ class UsageSamples:
             if limit is not None and usage.memory_bytes >= THRESHOLDS.nearly_used_up * limit:
                 sums.near_limit += 1
 
-    def usage_of(self, member: Member, resources: ContainerResources) -> MemberUsage | None:
-        """Return what a member has used and may use; None without a sample."""
-        sums = self._sums.get(member.uid)
-        if sums is None:
-            return None
-        return MemberUsage(
-            name=member.identity.pod_name,
-            cpu=sums.cpu / sums.samples,
-            cpu_peak=sums.cpu_peak,
-            window_cpu=sums.warm_cpu / max(1, sums.warm_samples),
-            memory=sums.memory,
-            near_limit=sums.near_limit / sums.samples,
-            cpu_request=resources.cpu,
-            memory_limit=resources.memory,
-            node_cores=member.usage.node_cores,
-        )
+    def by_role(
+        self, members: Iterable[Member], roles: Mapping[str, RoleResources]
+    ) -> dict[str, RoleUsage]:
+        """Return what the members of these roles have used and may use, without unsampled ones."""
+        uses: dict[str, list[MemberUsage]] = {role: [] for role in roles}
+        for member in members:
+            if (sums := self._sums.get(member.uid)) is not None and member.identity.role in roles:
+                role = member.identity.role
+                uses[role].append(_usage(member, sums, roles[role]))
+        return {
+            role: RoleUsage(
+                tuple(uses[role]), each.most_memory, each.memory_bound, own_memory=each.own_memory
+            )
+            for role, each in roles.items()
+        }
+
+
+def _usage(member: Member, sums: _Sums, role: RoleResources) -> MemberUsage:
+    resources = role.of_member(member)
+    return MemberUsage(
+        name=member.identity.pod_name,
+        cpu=sums.warm_cpu / max(1, sums.warm_samples),
+        cpu_peak=sums.cpu_peak,
+        memory=sums.memory,
+        near_limit=sums.near_limit / sums.samples,
+        cpu_request=resources.cpu,
+        memory_limit=resources.memory,
+        node_cores=member.usage.node_cores,
+    )

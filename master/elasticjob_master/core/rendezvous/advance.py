@@ -31,6 +31,7 @@ from elasticjob_master.core.rendezvous import (
     elastic_driver,
     failure_detection,
     node_check,
+    vanished_nodes,
     world_formation,
 )
 from elasticjob_master.core.rendezvous.commands import Command
@@ -59,6 +60,7 @@ def _decide(state: RendezvousState, now: float) -> list[Command]:
     """Make every decision that the facts allow now, and return the commands that follow."""
     state.store_needed = False
     commands = failure_detection.handle_timeouts(state, now)
+    commands += vanished_nodes.advance(state, now)
     node_check.advance(state, now)
     failure_detection.resolve_crashes(state, now)
     before = None

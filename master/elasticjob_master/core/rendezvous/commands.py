@@ -116,6 +116,23 @@ class CollectStacks:
 
 
 @dataclass(frozen=True)
+class Watch:
+    """Watch whether the nodes of these addresses answer, and no others."""
+
+    uid: str
+    addresses: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Probe:
+    """Find out now whether the nodes of these addresses answer."""
+
+    uid: str
+    number: int
+    addresses: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
 class ReleaseLeases:
     """Return the shards that are leased to the member, whose training process has ended."""
 
@@ -148,6 +165,8 @@ Command = (
     | WorldChanged
     | RunScript
     | CollectStacks
+    | Watch
+    | Probe
     | ReleaseLeases
     | MemberRemoved
     | CloseStream

@@ -19,6 +19,7 @@ from elasticjob_master.core.rendezvous.commands import (
     HostsUpdated,
     Start,
     Stop,
+    Watch,
     WorldChanged,
 )
 from elasticjob_master.core.rendezvous.members import Member, MemberCommand
@@ -54,12 +55,16 @@ def missing_commands(state: RendezvousState, now: float) -> list[Command]:
     still_due: dict[str, None] = {}
     due = _members_due(state, shared)
     for number, uid in enumerate(due):
-        if len(commands) == MOST_COMMANDS:
+        if len(commands) >= MOST_COMMANDS:
             still_due |= dict.fromkeys(due[number:])
             break
         member = state.members.get(uid)
         if member is None or member.disconnected_since is not None:
             continue
+        watched = state.watched.get(uid, ())
+        if member.watches and watched != (member.watched or ()):
+            member.watched = watched
+            commands.append(Watch(uid, watched))
         desired = _desired_command(state, member, shared, now)
         if member.draining_since is not None:
             still_due[uid] = None  # its command depends on the time
@@ -71,7 +76,7 @@ def missing_commands(state: RendezvousState, now: float) -> list[Command]:
         else:
             commands.append(_record_sent(state, member, desired, now))
     state.commands_due = still_due
-    state.commands_left = len(commands) == MOST_COMMANDS
+    state.commands_left = len(commands) >= MOST_COMMANDS
     return commands
 
 

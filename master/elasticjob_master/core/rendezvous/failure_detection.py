@@ -72,7 +72,10 @@ def ends_job(state: RendezvousState, member: Member, exit_code: int) -> bool:
     size = (state.sizes or {}).get(member.identity.role)
     if exit_code == names.EXIT_DRAINED or size is None:
         return False
-    return exit_code in names.PERMANENT_FAILURES or member.identity.index in size.without_restarts
+    action = size.actions.get(exit_code)
+    if action == "FailJob" or (action is None and exit_code in names.PERMANENT_FAILURES):
+        return True
+    return action != "Ignore" and member.identity.index in size.without_restarts
 
 
 def awaits_end(state: RendezvousState, now: float) -> bool:

@@ -16,6 +16,7 @@ from elasticjob_master.core.rendezvous import (
     failure_detection,
     node_check,
     notified_processes,
+    vanished_nodes,
 )
 from elasticjob_master.core.rendezvous.commands import Command
 from elasticjob_master.core.rendezvous.events import Event
@@ -58,12 +59,14 @@ class MemberConnected(Event):
         running_round: the round of the process that runs there; 0: none runs.
         joined_round: the latest world after its start in which that process has its place.
         draining: the agent has been asked to end, as by SIGTERM.
+        watches: the agent can watch and probe other members.
     """
 
     uid: str
     running_round: int = 0
     joined_round: int = 0
     draining: bool = False
+    watches: bool = False
 
     def apply(self, state: RendezvousState, now: float) -> list[Command]:
         member = _sender(state, self.uid, now)
@@ -73,6 +76,8 @@ class MemberConnected(Event):
         state.members.awaited.discard(self.uid)
         replaced = notified_processes.was_replaced(state, member, self.running_round)
         member.last_command = None
+        member.watches = self.watches
+        member.watched = None
         member.suspected = False
         commands = self._adopt_running_process(state, member, now)
         if self.running_round:
@@ -306,6 +311,32 @@ class NodeChecked(Event):
         member = _sender(state, self.uid, now)
         if member is not None:
             node_check.record_answer(member, self)
+
+
+@dataclass(frozen=True)
+class NodeUnreached(Event):
+    """The node of an address, which a member watches and has reached, does not answer it."""
+
+    uid: str
+    address: str
+    seconds_ago: float
+
+    def apply(self, state: RendezvousState, now: float) -> None:
+        if _heard(state, self.uid, now) is not None:
+            vanished_nodes.suspect(state, self.uid, self.address, now - self.seconds_ago, now)
+
+
+@dataclass(frozen=True)
+class NodesProbed(Event):
+    """A member has tried to reach the addresses of the probe with this number."""
+
+    uid: str
+    number: int
+    unreached: frozenset[str] = frozenset()
+
+    def apply(self, state: RendezvousState, now: float) -> None:
+        if _heard(state, self.uid, now) is not None:
+            vanished_nodes.record_probe(state, self.uid, self.number, self.unreached)
 
 
 def _record_success(state: RendezvousState, member: Member, now: float) -> None:

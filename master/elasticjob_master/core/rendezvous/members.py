@@ -149,6 +149,8 @@ class Member:
         last_command: the last command on its present stream, if any.
         joined_at: when it last connected without belonging to the present world.
         suspected: it has been disconnected or silent for a while. See `failure_detection`.
+        watches: its agent can watch and probe other members.
+        watched: the addresses that it was last told to watch on its present stream, if it was.
         last_heard_at: when its last message arrived.
         step: the last step that it reported.
         restarts: the restarts of its crashed process in this pod, as its agent reported last.
@@ -180,6 +182,8 @@ class Member:
     last_command: MemberCommand | None = None
     joined_at: float | None = None
     suspected: bool = False
+    watches: bool = False
+    watched: tuple[str, ...] | None = None
     node_check: NodeCheckState = field(default_factory=NodeCheckState)
     last_heard_at: float = 0.0
     step: int = 0

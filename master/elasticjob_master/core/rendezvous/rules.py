@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Container
-from dataclasses import dataclass
+from collections.abc import Container, Mapping
+from dataclasses import dataclass, field
 from typing import Literal
 
+from elasticjob_api.elasticjob import FailureAction
 from elasticjob_api.limits import MASTER_FENCE_SECONDS
 
 ALL_INDICES = range(2**31)
@@ -77,6 +78,7 @@ class RoleSize:
         kept: its processes continue when the world changes and are not notified of it.
         notified: its processes continue when the world changes and are notified of the new one.
         without_restarts: the indices of members whose next failure ends the job.
+        actions: what follows a failure by its exit code, where the role's own rules say it.
     """
 
     minimum: int
@@ -84,6 +86,7 @@ class RoleSize:
     kept: bool = False
     notified: bool = False
     without_restarts: Container[int] = frozenset()
+    actions: Mapping[int, FailureAction] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)

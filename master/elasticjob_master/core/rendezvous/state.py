@@ -9,11 +9,12 @@ from dataclasses import dataclass, field
 from elasticjob_api.health import NodeCheck
 from elasticjob_api.pod_identity import MemberKey
 
-from elasticjob_master.core.rendezvous import world_formation
+from elasticjob_master.core.rendezvous import watches, world_formation
 from elasticjob_master.core.rendezvous.census import Census
 from elasticjob_master.core.rendezvous.commands import Command, MemberRemoved, ReleaseLeases
 from elasticjob_master.core.rendezvous.members import Member, Members
 from elasticjob_master.core.rendezvous.rules import Phase, RoleSize, Rules, Timing
+from elasticjob_master.core.rendezvous.watches import Suspicions
 
 MOST_LOST_ROUNDS = 1_000_000
 """The number of rounds that earlier masters may have given after the state was stored. It may be
@@ -61,6 +62,8 @@ class RendezvousState:
         end_expected: the role and index of the member whose failure ends the job, and until when
             the others wait for that; None after its next pod has registered.
         draining_pods: the pods that the operator wants to leave, and the seconds they may take.
+        watched: the addresses that each member of the present world watches, by UID.
+        suspicions: the nodes that do not answer those who watch them.
         timeouts_checked_at: when the deadlines of all members were checked last.
         changes: grows with every change of members.
         commands_due: the UIDs of the members whose command may differ from the last one they were
@@ -98,6 +101,8 @@ class RendezvousState:
     settled_uids: frozenset[str] = frozenset()
     end_expected: tuple[MemberKey, float] | None = None
     draining_pods: Mapping[str, float] = field(default_factory=dict)
+    watched: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    suspicions: Suspicions = field(default_factory=Suspicions)
     timeouts_checked_at: float = -math.inf
     changes: int = 0
     commands_due: dict[str, None] = field(default_factory=dict)
@@ -171,6 +176,7 @@ class RendezvousState:
         """Set the members of the present world, by rank."""
         self.world = world
         self.world_uids = frozenset(world)
+        self.watched = watches.of_world([*self.world_members()])
         self.note_all()
 
     def form_world(self, members: Sequence[Member], now: float) -> None:

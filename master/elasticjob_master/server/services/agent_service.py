@@ -132,7 +132,9 @@ class AgentService:
                     f"{field} is {claimed}; it must be at most {latest}, "
                     "the latest that a master of this job can have given"
                 )
-        event = member_events.MemberConnected(uid, round_, joined, first.hello.draining)
+        event = member_events.MemberConnected(
+            uid, round_, joined, draining=first.hello.draining, watches=first.hello.watches
+        )
         leases = [protobuf.leases(each) for each in first.hello.leased]
         member = self._controller.connect(event, send, leases, complete=first.hello.leased_all)
         if member is None:
@@ -169,6 +171,14 @@ class AgentService:
             case "stacks":
                 processes = protobuf.stacks(message.stacks)
                 controller.stacks.answer(member.uid, message.stacks.number, processes)
+            case "unreached":
+                ago = message.unreached.began_milliseconds_ago / 1000
+                address = message.unreached.address
+                controller.handle(member_events.NodeUnreached(member.uid, address, ago))
+            case "probed":
+                found = message.probed
+                unreached = frozenset(found.unreached)
+                controller.handle(member_events.NodesProbed(member.uid, found.number, unreached))
             case "hello" if message.hello.draining:
                 self._leave(member)
 
@@ -238,7 +248,9 @@ def _message(
     | commands.Check
     | commands.HostsUpdated
     | commands.RunScript
-    | commands.CollectStacks,
+    | commands.CollectStacks
+    | commands.Watch
+    | commands.Probe,
 ) -> pb.MasterMessage:
     match command:
         case commands.Stop():
@@ -270,6 +282,11 @@ def _message(
         case commands.CollectStacks():
             stacks = pb.CollectStacks(number=command.number, may_pause=command.may_pause)
             return pb.MasterMessage(collect_stacks=stacks)
+        case commands.Watch():
+            return pb.MasterMessage(watch=pb.Watch(addresses=command.addresses))
+        case commands.Probe():
+            probe = pb.Probe(number=command.number, addresses=command.addresses)
+            return pb.MasterMessage(probe=probe)
 
 
 def _node_checked(member: Member, found: pb.CheckResult) -> member_events.NodeChecked:

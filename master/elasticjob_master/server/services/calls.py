@@ -26,6 +26,11 @@ from elasticjob_master.persistence.state_writer import NotStored
 
 Behaviour = Callable[[Any, Any], Awaitable[Any]]
 
+_FIRST_BYTES = 1500
+_LAST_BYTES = 500
+"""Of a long reason; its end says what to do. A byte may need three in a header, and beyond 8 KiB
+grpc replaces the status by one of its own.
+"""
 _CODES: dict[type[Exception], grpc.StatusCode] = {
     BadRequest: grpc.StatusCode.INVALID_ARGUMENT,
     LimitReached: grpc.StatusCode.RESOURCE_EXHAUSTED,
@@ -61,10 +66,20 @@ def refusing(handler: Any, method: str) -> Behaviour:
             problem = f"{method} is not served here"
         except REFUSALS as error:
             code = _CODES[type(error)]
-            problem = str(error)
+            problem = _cut(str(error))
         return await context.abort(code, problem)
 
     return answer
+
+
+def _cut(problem: str) -> str:
+    data = problem.encode(errors="replace")
+    if len(data) <= _FIRST_BYTES + _LAST_BYTES:
+        return problem
+    first, last = (
+        part.decode(errors="ignore") for part in (data[:_FIRST_BYTES], data[-_LAST_BYTES:])
+    )
+    return f"{first} … {last}"
 
 
 def _writing_answers(behave: Callable[[Any, Any], Any]) -> Behaviour:

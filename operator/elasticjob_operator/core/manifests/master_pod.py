@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from elasticjob_api import names
 from elasticjob_api.elasticjob import ElasticJob
+from elasticjob_api.job_policies import MasterSpec
 from elasticjob_api.meta import Json
 from elasticjob_api.pod_identity import MemberIdentity
 
@@ -19,6 +20,14 @@ from elasticjob_operator.core.model.observed import Defaults
 _TEMPORARY_DIRECTORY = "/dev/shm"  # noqa: S108
 """Where masters of any version write temporary files: every container has it, and it is in memory.
 """
+
+_MEMORY = 336 * 1024
+_MEMORY_OF_A_MEMBER = 176
+"""What a master may need, in KiB: 64 MiB, and 128 KiB for each member, and with them the most that
+the open calls of its clients may hold (held_calls.py of the master).
+"""
+_MEMORY_STEP = 512 * 1024
+"""The default limit, in KiB, which is enough for 1,000 members."""
 
 
 def _master_probe(path: str, *, period: int, failures: int) -> Json:
@@ -78,7 +87,7 @@ def master_pod(
             {"name": "grpc", "containerPort": names.GRPC_PORT},
             {"name": "http", "containerPort": names.HTTP_PORT},
         ],
-        "resources": master.resources,
+        "resources": _resources(job),
         "securityContext": UNPRIVILEGED,
         "terminationMessagePolicy": "FallbackToLogsOnError",
         **_master_probes(template_spec),
@@ -102,6 +111,20 @@ def master_pod(
             "containers": [container],
         },
     )
+
+
+def _resources(job: ElasticJob) -> Json:
+    """Return the resources of the master; the default limit of memory follows the job's size."""
+    resources = job.spec.master.resources
+    members = sum(
+        max(role.max_replicas or 0, role.replicas or role.min_replicas)
+        for role in job.spec.replica_specs.values()
+    )
+    steps = -(-(_MEMORY + _MEMORY_OF_A_MEMBER * members) // _MEMORY_STEP)
+    if resources != MasterSpec().resources or steps <= 1:
+        return resources
+    limits = {**resources["limits"], "memory": f"{_MEMORY_STEP * steps // 1024}Mi"}
+    return {**resources, "limits": limits}
 
 
 def _master_probes(template_spec: Json) -> Json:

@@ -13,10 +13,10 @@ from typing import Any
 import re2  # type: ignore[import-untyped]  # in linear time for every pattern: no job can stall the others
 from elasticjob_api import names
 from elasticjob_api.elasticjob import ElasticJob, FailureAction, RestartRule
+from elasticjob_api.last_words import MAX_MESSAGE
 
 from elasticjob_operator.core.members.backoff import spread_seconds
 from elasticjob_operator.core.members.pod_reports import (
-    MAX_MESSAGE,
     describe,
     failed_container,
     failed_terminated,

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from elasticjob_api.last_words import cause_first, exit_text
+from elasticjob_api.last_words import MAX_MESSAGE, cause_first, exit_text
 
 from elasticjob_operator.core.model.pod import ContainerStatus, Pod, Terminated
 
-MAX_MESSAGE = 1024
-"""Characters of a message that are read, from its end."""
 _MAX_MOUNTS = 5
 _CREATE_IT = "create what does not exist, or delete the job and submit it again"
 

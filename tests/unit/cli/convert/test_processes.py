@@ -92,6 +92,8 @@ def test_a_launcher_starts_the_processes_that_the_job_asks_for(command: str) -> 
          *("bash -c 'torchrun train.py'", None)),
         ("tini -- sh -c 'exec numactl -m 0 accelerate launch --num_processes $((2 * N)) t.py'",
          *("tini -- sh -c 'exec numactl -m 0 accelerate launch t.py'", None)),
+        ("bash -c -- 'srun -n 1 nsys profile -o x torchrun --nproc_per_node=2 t.py'",
+         *("bash -c -- 'srun -n 1 nsys profile -o x torchrun t.py'", 2)),
     ],
 )  # fmt: skip
 def test_options_that_the_agent_sets_become_fields(

@@ -14,8 +14,8 @@ from elasticjob_api.step_report import StepReport
 from elasticjob_master.cluster import auto_plans, job_spec, scaling_spec
 from elasticjob_master.cluster.progress_writer import progress_status
 from elasticjob_master.config import Config
-from elasticjob_master.core.autoscale.container_resources import ContainerResources
 from elasticjob_master.core.autoscale.decision import ScalingDecision
+from elasticjob_master.core.autoscale.job_scaling import ContainerResources
 from elasticjob_master.core.autoscale.scaling_memory import ScalingMemory
 from elasticjob_master.core.progress import Progress
 from elasticjob_master.core.rendezvous.members import Identity, Member
@@ -124,6 +124,24 @@ def test_limits_of_restarts_say_whose_next_failure_ends_the_job(
     status = {"replicaStatuses": {"worker": counted}}
     size = job_spec.sizes(job(status=status, **worker))["worker"]
     assert [index for index in range(2) if index in size.without_restarts] == ending
+
+
+def test_the_first_restart_rule_about_an_exit_code_says_what_follows_it() -> None:
+    rules = [
+        {"action": "Ignore", "exitCodes": [3], "containers": ["sidecar"]},
+        {"action": "Ignore", "exitCodes": [3, 4], "messagePattern": "lost"},
+        {"action": "FailJob", "exitCodes": [3, 42], "containers": ["c"]},
+        {"action": "Ignore", "exitCodes": [42, 43]},
+        {"action": "Restart", "signals": [4, 9], "exitCodes": [132, 140]},
+        {"action": "FailJob", "signals": [9]},
+        {"action": "FailJob", "reasons": ["Error"]},
+    ]
+    expected = {3: "FailJob", 42: "FailJob", 43: "Ignore", 132: "Restart", 137: "FailJob"}
+    assert job_spec.sizes(job(restartRules=rules))["worker"].actions == expected
+    every = job_spec.sizes(job(restartRules=[{"action": "FailJob"}]))["worker"].actions
+    assert set(every.values()) == {"FailJob"}
+    assert 1 in every
+    assert 0 not in every
 
 
 @pytest.mark.parametrize(

@@ -20,9 +20,13 @@ from elasticjob_dashboard.page import Page
 from elasticjob_master import scaling_control
 from elasticjob_master.config import Config
 from elasticjob_master.controller import Controller
-from elasticjob_master.core.autoscale.container_resources import ContainerResources
 from elasticjob_master.core.autoscale.decision import Bounds, ScalingDecision
-from elasticjob_master.core.autoscale.job_scaling import EndedPlan, JobScaling, RoleResources
+from elasticjob_master.core.autoscale.job_scaling import (
+    ContainerResources,
+    EndedPlan,
+    JobScaling,
+    RoleResources,
+)
 from elasticjob_master.core.autoscale.objective import Objective
 from elasticjob_master.core.autoscale.thresholds import THRESHOLDS
 from elasticjob_master.core.rendezvous.advance import advance

@@ -7,9 +7,12 @@ import itertools
 from typing import Any
 
 import pytest
-from elasticjob_master.core.autoscale.container_resources import ContainerResources
 from elasticjob_master.core.autoscale.decision import Bounds
-from elasticjob_master.core.autoscale.job_scaling import JobScaling, RoleResources
+from elasticjob_master.core.autoscale.job_scaling import (
+    ContainerResources,
+    JobScaling,
+    RoleResources,
+)
 from elasticjob_master.core.autoscale.needs import bounds_by_need
 from elasticjob_master.core.autoscale.scaling_memory import RolePeaks
 from elasticjob_master.core.rendezvous.members import Usage

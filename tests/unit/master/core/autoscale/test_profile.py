@@ -32,7 +32,6 @@ from elasticjob_master.core.autoscale.profile import (
     write_profile,
 )
 from elasticjob_master.core.autoscale.scaling_memory import ExpectedRate, RolePeaks, ScalingMemory
-from elasticjob_master.core.autoscale.thresholds import THRESHOLDS
 
 from bench.autoscale_worlds import World
 from tests.support.bare_job import BareJob
@@ -214,7 +213,7 @@ def test_a_job_that_trains_otherwise_searches_and_so_does_one_in_five() -> None:
     elsewhere, decision = measured(expected, 800.0, size=4)
     assert decision is None
     assert elsewhere.inheritance.expected is None, "another actor chose another size"
-    for changed in ({"inherited": THRESHOLDS.inheritances}, {"objective": "0.9"}, {"rate": 0.0}):
+    for changed in ({"inherited": MOST_JOBS - 1}, {"objective": "0.9"}, {"rate": 0.0}):
         assert begun(profiled_job(**changed)).memory.inheritance.expected is None
         assert begun(profiled_job(**changed)).size == 8, "where to begin it is nevertheless"
 

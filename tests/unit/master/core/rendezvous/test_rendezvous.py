@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import pytest
 from elasticjob_api import names
+from elasticjob_api.elasticjob import FailureAction
 from elasticjob_api.refusals import NotCurrent
 from elasticjob_master.core.rendezvous.advance import advance
 from elasticjob_master.core.rendezvous.commands import Drain, Exit, Start, Stop
@@ -413,15 +414,32 @@ def test_the_others_do_not_start_again_after_a_failure_that_ends_the_job() -> No
     assert [agent.starts for agent in agents] == [[1, 2], [1], [1, 2]], "no operator has ended it"
 
 
-@pytest.mark.parametrize("code", [names.EXIT_DRAINED, 127])
-def test_the_exit_code_says_whether_a_failure_ends_the_job(code: int) -> None:
+@pytest.mark.guarantee("failure-ends-the-job")
+@pytest.mark.parametrize(
+    ("code", "action", "last", "ends"),
+    [
+        (names.EXIT_DRAINED, None, True, False),
+        (127, None, False, True),
+        (127, "Restart", False, False),
+        (42, None, False, False),
+        (42, "FailJob", False, True),
+        (42, "Restart", True, True),
+        (42, "Ignore", True, False),
+    ],
+)
+def test_exit_code_and_restart_rules_say_whether_a_failure_ends_the_job(
+    code: int, action: FailureAction | None, last: bool, ends: bool
+) -> None:
     job, agents = world_of(2)
-    without_restarts = frozenset({1} if code == names.EXIT_DRAINED else ())
-    size = RoleSize(1, 2, without_restarts=without_restarts)
+    size = RoleSize(
+        *(1, 2),
+        without_restarts=frozenset({1} if last else ()),
+        actions={code: action} if action else {},
+    )
     job.apply(changed_settings(job.rendezvous, sizes={"worker": size}))
     job.end_process(agents[1], code, asked=False)
     job.advance(job.rendezvous.timing.fault_window)
-    assert (job.rendezvous.end_expected is None) == (code == names.EXIT_DRAINED)
+    assert (job.rendezvous.end_expected is not None) == ends
 
 
 def test_the_next_pod_of_the_failed_member_shows_that_the_job_continues() -> None:

@@ -156,18 +156,37 @@ def test_a_master_has_a_memory_limit_unless_its_job_says_otherwise() -> None:
             of_job({}, **spec), 0, restarts=0, defaults=Defaults("m:1", "a:1")
         )["spec"]["containers"]
         limits.append(container["resources"].get("limits"))
-    usual = {"cpu": "1", "memory": "2Gi"}  # a quota on limits refuses a container without one
+    usual = {"cpu": "1", "memory": "512Mi"}  # a quota on limits refuses a container without one
     assert limits == [usual, usual, None]
+
+
+@pytest.mark.parametrize(
+    ("sizes", "limit"),
+    [
+        ({"maxReplicas": 1000}, "512Mi"),
+        ({"replicas": 1025}, "1024Mi"),
+        ({"minReplicas": 3000, "maxReplicas": 4000}, "1024Mi"),
+        ({"replicas": 2, "maxReplicas": 10_000}, "2560Mi"),
+    ],
+)
+def test_the_default_memory_limit_of_a_master_follows_the_size_of_its_job(
+    sizes: dict[str, int], limit: str
+) -> None:
+    role = {"worker": {"template": {}, **sizes}}
+    made = master_pod(of_job({}, replicaSpecs=role), 0, restarts=0, defaults=Defaults("m:1", "a:1"))
+    [container] = made["spec"]["containers"]
+    assert container["resources"]["limits"] == {"cpu": "1", "memory": limit}
+    assert container["resources"]["requests"] == {"cpu": "100m", "memory": "128Mi"}
 
 
 @pytest.mark.parametrize(
     ("bounds", "requests", "limits"),
     [
-        (Bounds(), ("100m", "128Mi"), ("1", "2Gi")),
-        (Bounds(most={"memory": "1Gi", "cpu": "500m"}), ("100m", "128Mi"), ("500m", "1Gi")),
-        (Bounds(least={"memory": "256Mi"}), ("100m", "256Mi"), ("1", "2Gi")),
-        (Bounds(least={"cpu": "2"}), ("2", "128Mi"), ("2", "2Gi")),
-        (Bounds(ratio={"cpu": "4", "memory": "8"}), ("250m", "256Mi"), ("1", "2Gi")),
+        (Bounds(), ("100m", "128Mi"), ("1", "512Mi")),
+        (Bounds(most={"memory": "300Mi", "cpu": "500m"}), ("100m", "128Mi"), ("500m", "300Mi")),
+        (Bounds(least={"memory": "256Mi"}), ("100m", "256Mi"), ("1", "512Mi")),
+        (Bounds(least={"cpu": "2"}), ("2", "128Mi"), ("2", "512Mi")),
+        (Bounds(ratio={"cpu": "4", "memory": "2"}), ("250m", "256Mi"), ("1", "512Mi")),
     ],
     ids=["none", "maxima", "minima", "above the limit", "ratios"],
 )

@@ -1,51 +1,41 @@
-"""The resources of a pod template: those of the whole pod, and of the container that trains."""
+"""Reads the resources of a pod template: those of the whole pod, and of the container that trains.
+
+The API server refuses malformed parts when the pod is created, so they are skipped here. Pure.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from decimal import Decimal
 from typing import Any
 
 from elasticjob_api.quantity import parse_quantity
 
+from elasticjob_master.core.autoscale.job_scaling import ContainerResources
+
 
 def pod_requests(template: Mapping[str, Any]) -> dict[str, Decimal]:
     """Return what a pod of this template requests, by resource.
 
-    A limit without a request counts as a request. Only the resources of `containers` are read. The
-    API server refuses malformed parts when the pod is created, so they are skipped here.
+    A limit without a request counts as a request. Only the resources of `containers` are read.
     """
     total: dict[str, Decimal] = {}
     for container in _containers(template):
         requests, limits = _requests_and_limits(container)
         for name, value in {**limits, **requests}.items():
-            try:
-                total[name] = total.get(name, Decimal(0)) + parse_quantity(value)
-            except ValueError:
-                continue
+            total[name] = total.get(name, Decimal(0)) + (_quantity(value) or 0)
     return total
 
 
-@dataclass(frozen=True)
-class ContainerResources:
-    """The resources that the training container of a member may use.
-
-    Attributes:
-        cpu: the requested cores; None if not set.
-        memory: the memory limit in bytes; None if not set.
-    """
-
-    cpu: float | None = None
-    memory: int | None = None
-
-    def with_plan_resources(self, resources: Mapping[str, Any]) -> ContainerResources:
-        """Return the resources with a plan's values, each of which is request and limit at once."""
-        cpu = _quantity(resources.get("cpu"))
-        memory = _quantity(resources.get("memory"))
-        return ContainerResources(
-            self.cpu if cpu is None else float(cpu), self.memory if memory is None else int(memory)
-        )
+def with_plan_resources(
+    known: ContainerResources, resources: Mapping[str, Any]
+) -> ContainerResources:
+    """Return the resources with a plan's values, each of which is request and limit at once."""
+    cpu = _quantity(resources.get("cpu"))
+    memory = _quantity(resources.get("memory"))
+    return ContainerResources(
+        known.cpu if cpu is None else float(cpu), known.memory if memory is None else int(memory)
+    )
 
 
 def training_container_resources(template: Mapping[str, Any]) -> ContainerResources:
@@ -58,7 +48,7 @@ def training_container_resources(template: Mapping[str, Any]) -> ContainerResour
     requests, limits = _requests_and_limits(containers[0] if containers else None)
     cpu = requests.get("cpu", limits.get("cpu"))
     memory = limits.get("memory", requests.get("memory"))
-    return ContainerResources().with_plan_resources({"cpu": cpu, "memory": memory})
+    return with_plan_resources(ContainerResources(), {"cpu": cpu, "memory": memory})
 
 
 def _containers(template: Mapping[str, Any]) -> Sequence[Any]:

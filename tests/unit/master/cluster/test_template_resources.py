@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from decimal import Decimal
 
-from elasticjob_master.core.autoscale.container_resources import pod_requests
+from elasticjob_master.cluster.template_resources import pod_requests
 
 
 def test_requests_add_up_over_containers_and_fall_back_to_limits() -> None:
