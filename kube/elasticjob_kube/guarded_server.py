@@ -35,7 +35,9 @@ _BACKLOG = 128
 _ACCEPTED_AT_ONCE = 16
 _SHUTDOWN_SECONDS = 1.0
 """For the answers that are being sent when the server stops."""
-_ERRORS_OF_SENDERS = (HttpProcessingError, web.RequestPayloadError, ConnectionError)
+_WRONG_BODIES = (HttpProcessingError, web.RequestPayloadError)
+"""What a handler gets that reads a body which is not what its headers say."""
+_ERRORS_OF_SENDERS = (*_WRONG_BODIES, ConnectionError)
 
 
 @dataclass(eq=False)
@@ -223,6 +225,8 @@ class GuardedServer:
         try:
             answer = await self._answer(request)
             return answer
+        except _WRONG_BODIES as error:
+            return web.Response(status=400, text=f"the body cannot be read: {error}\n")
         finally:
             connection.requests -= 1
             if connection.is_known:

@@ -221,15 +221,9 @@ class ScalingControl:
 
     def belief(self, scaling: JobScaling) -> Belief:
         """Return what the measurements say about the sizes."""
-        known = self.autoscaler.memory.rates
-        evidence = Evidence(
-            known.by_size,
-            known.noise,
-            scaling.desired,
-            self.bounds(scaling),
-            self.autoscaler.objective(scaling),
-            known.node,
-        )
+        rates = self.autoscaler.memory.rates
+        objective = self.autoscaler.objective(scaling)
+        evidence = Evidence(rates, scaling.desired, self.bounds(scaling), objective)
         return self._belief.form(evidence)
 
     def bounds(self, scaling: JobScaling) -> Bounds:

@@ -51,6 +51,21 @@ _NUMBERS = (
 _TEMPLATE: Json = {
     "spec": {"containers": [{"name": "train", "image": "train:1", "command": ["train"]}]}
 }
+_PARTS_OF_A_TEMPLATE: tuple[Json, ...] = (
+    {"spec": {"serviceAccount": "an-older-name"}},
+    {"spec": {"priorityClassName": "nobody-has-made-it"}},
+    {"spec": {"imagePullSecrets": [{}]}},
+    {"spec": {"hostNetwork": True, "volumes": [{"name": "v", "emptyDir": {}}]}},
+    {"spec": {"terminationGracePeriodSeconds": 30.0, "priority": 1.0}},
+    {"metadata": {"finalizers": ["example.com/kept"], "labels": {"a": "b"}}},
+    {"metadata": {"finalizers": ["no-domain", 7]}},
+    {"spec": {"containers": [{"restartPolicy": "Always"}]}},
+    {"spec": {"containers": [{"volumeMounts": [{"name": "nowhere", "mountPath": "/v"}]}]}},
+    {"spec": {"containers": [{"ports": [{"containerPort": 80.0}]}]}},
+    {"spec": {"containers": [{"envFrom": [{"secretRef": {}}]}]}},
+    {"spec": {"containers": [{"resources": {"limits": {"memory": 1.0}}}]}},
+)
+"""What users and older objects write in pod templates, and what no pod can be made of."""
 _BASES: dict[Resource, tuple[Json, ...]] = {
     ELASTIC_JOBS: (
         {
@@ -91,6 +106,9 @@ class RandomResources:
         spec = copy.deepcopy(self.rng.choice(_BASES[resource]))
         if resource != ELASTIC_JOBS:
             spec["jobName"] = self.rng.choice(self.jobs)
+        elif self.rng.random() < 0.5:
+            for part in self.rng.sample(_PARTS_OF_A_TEMPLATE, self.rng.choice((1, 1, 2, 3))):
+                self._add_to_template(spec, part)
         for _ in range(self.rng.choice((0, 0, 1, 1, 2, 5))):
             self._mutate(spec, self._part(resource, "spec"))
         metadata: Json = {"name": name}
@@ -113,6 +131,14 @@ class RandomResources:
         for _ in range(self.rng.choice((1, 1, 2, 4))):
             self._mutate(patch, self._part(resource, part))
         return self._text({"apiVersion": resource.api_version, "kind": resource.kind, part: patch})
+
+    def _add_to_template(self, spec: Json, part: Json) -> None:
+        """Add fields to the template of a role; those of a container to its first one."""
+        template = self.rng.choice(list(spec["replicaSpecs"].values()))["template"]
+        for name, fields in copy.deepcopy(part).items():
+            for container in fields.pop("containers", ()):
+                template["spec"]["containers"][0].update(container)
+            template.setdefault(name, {}).update(fields)
 
     def _part(self, resource: Resource, part: str) -> Json:
         schema: Json = self.schemas[resource]["properties"][part]

@@ -97,6 +97,15 @@ async def test_a_client_has_little_time_for_its_first_complete_request(sent: byt
         assert await is_closed(await connect(port, sent))
 
 
+@pytest.mark.guarantee("ports-are-guarded")
+async def test_a_body_that_is_not_what_its_headers_say_is_an_error_of_the_sender() -> None:
+    async with serving() as port:
+        head = b"POST / HTTP/1.1\r\nHost: a\r\nContent-Encoding: gzip\r\nContent-Length: 5\r\n\r\n"
+        reader, writer = await connect(port, head + b"hello")
+        assert (await reader.readline()).startswith(b"HTTP/1.1 400")
+        writer.transport.abort()
+
+
 @pytest.mark.parametrize("sent", [b"", b"\x16\x03\x01\x02\x00", b"no TLS at all"])
 @pytest.mark.guarantee("ports-are-guarded")
 async def test_a_client_has_little_time_for_its_handshake(

@@ -3,18 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from elasticjob_master.core.autoscale.candidate_sizes import candidates
 from elasticjob_master.core.autoscale.decision import Bounds
 from elasticjob_master.core.autoscale.objective import Objective
 from elasticjob_master.core.autoscale.posterior import Posterior, fit, variance
-from elasticjob_master.core.autoscale.scaling_memory import (
-    UNKNOWN_NODE,
-    MeasuredRate,
-    NodeSize,
-)
+from elasticjob_master.core.autoscale.scaling_memory import MeasuredRate, MeasuredRates
 from elasticjob_master.core.autoscale.thresholds import THRESHOLDS
 
 _LOW = 0.05
@@ -30,20 +26,16 @@ class Evidence:
     """All that a belief follows from.
 
     Attributes:
-        rates: the measured rates by size; the size measured last comes last.
-        noise: the standard deviation of repeated windows, relative to the rate.
+        rates: the measured rates, their noise, and where nodes end.
         size: the present size.
         bounds: the sizes that may be requested.
         objective: what the size is chosen for.
-        node: where nodes end.
     """
 
-    rates: Mapping[int, MeasuredRate]
-    noise: float
+    rates: MeasuredRates
     size: int
     bounds: Bounds
     objective: Objective
-    node: NodeSize = UNKNOWN_NODE
 
 
 @dataclass(frozen=True)
@@ -119,9 +111,10 @@ def form_belief(evidence: Evidence) -> Belief:
 
     A single measured size says nothing of others, so nothing is expected of them.
     """
-    known = {size: rate for size, rate in evidence.rates.items() if rate.mean > 0}
+    noise = evidence.rates.noise
+    known = {size: rate for size, rate in evidence.rates.by_size.items() if rate.mean > 0}
     latest = max((rate.at for rate in known.values()), default=0.0)
-    errors = {n: math.sqrt(variance(rate, evidence.noise, latest)) for n, rate in known.items()}
+    errors = {n: math.sqrt(variance(rate, noise, latest)) for n, rate in known.items()}
     if len(known) < 2:
         only = [SizeBelief(size, known[size], errors[size], None) for size in sorted(known)]
         return Belief(tuple(only))
@@ -132,7 +125,7 @@ def form_belief(evidence: Evidence) -> Belief:
     farthest = _CURVE_FACTOR * max(size, *known)
     drawn = _curve_sizes(min(lowest, *known), min(max(bounds.maximum, size, *known), farthest))
     sizes = sorted({*allowed, *drawn, *known, bounds.maximum})
-    posterior = fit(known, evidence.noise, sizes, evidence.node)
+    posterior = fit(known, noise, sizes, evidence.rates.node)
     bests = _best_sizes(posterior, allowed, evidence.objective.exact)
     best = _quantile(bests, _LOW), _quantile(bests, _HIGH)
     others = {size, max(1, bounds.maximum), *best}

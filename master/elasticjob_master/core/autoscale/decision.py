@@ -40,9 +40,8 @@ class MemberUsage:
 
     Attributes:
         name: the name of its pod.
-        cpu: mean cores in use.
+        cpu: mean cores in use after the warm-up; 0 if unknown.
         cpu_peak: most cores in use in one sample.
-        window_cpu: mean cores in use after the warm-up; 0 if unknown.
         memory: most bytes in use in one sample.
         near_limit: the part of the samples, 0 to 1, in which its memory was nearly used up.
         cpu_request: cores; None if not set.
@@ -53,7 +52,6 @@ class MemberUsage:
     name: str
     cpu: float = 0.0
     cpu_peak: float = 0.0
-    window_cpu: float = 0.0
     memory: int = 0
     near_limit: float = 0.0
     cpu_request: float | None = None

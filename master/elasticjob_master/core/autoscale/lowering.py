@@ -53,7 +53,7 @@ def with_window_cpu(memory: ScalingMemory, roles: Mapping[str, RoleUsage]) -> Sc
     """Return the memory with the most cores that a member of each role used on average in a window."""
     for role, usage in roles.items():
         known = memory.resources.peaks.get(role)
-        cpu = max((use.window_cpu for use in usage.uses), default=0.0)
+        cpu = max((use.cpu for use in usage.uses), default=0.0)
         if known is not None and cpu > known.window_cpu * (1 + THRESHOLDS.noticeable):
             memory = memory.with_peaks(role, structs.replace(known, window_cpu=cpu))
     return memory

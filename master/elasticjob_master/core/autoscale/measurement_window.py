@@ -73,7 +73,7 @@ class MeasurementWindow:
         self.step = step
 
     def observe(
-        self, *, size: int, cooldown: float, now: float, noise: float = THRESHOLDS.usual_noise
+        self, *, size: int, cooldown: float, now: float, noise: float = THRESHOLDS.noticeable
     ) -> Measurement | None:
         """Continue to measure; return the measurement when a window of `cooldown` seconds has ended.
 
@@ -107,7 +107,7 @@ class MeasurementWindow:
         """
         measured = self._measured(cooldown)
         few_steps = self.step - self.step_from < THRESHOLDS.early_steps
-        if measured is None or few_steps or measured.part < THRESHOLDS.early_part:
+        if measured is None or few_steps or measured.part < 2 * THRESHOLDS.piece:
             return None
         return measured
 
@@ -118,7 +118,7 @@ class MeasurementWindow:
         that rises for longer is a trend, with which the search must live.
         """
         if 1 <= self.windows <= 2 * THRESHOLDS.least_windows:
-            least = THRESHOLDS.noises * max(noise, THRESHOLDS.usual_noise)
+            least = THRESHOLDS.noises * max(noise, THRESHOLDS.noticeable)
             if rate > self.fastest * (1 + least):
                 self.slow_windows = self.windows
                 return True

@@ -72,7 +72,7 @@ class MeasuredRates(msgspec.Struct, frozen=True, omit_defaults=True):
     by_size: Mapping[int, MeasuredRate] = {}
     setting: str = ""
     strays: tuple[float, ...] = ()
-    noise: float = THRESHOLDS.usual_noise
+    noise: float = THRESHOLDS.noticeable
     repeats: int = 0
     rescale_costs: tuple[float, ...] = field(name="costs", default=())
     node: NodeSize = UNKNOWN_NODE

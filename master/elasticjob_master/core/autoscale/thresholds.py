@@ -15,14 +15,12 @@ class Thresholds:
 
     Attributes:
         warm_up: part of a world's first window that is left out: compilation and the first steps.
-        early_part: part of a window, together with
-        early_steps: steps, after which a window is of use before its end.
-        piece: part of a window whose own rate is looked at, and the pause between two decisions.
+        early_steps: steps after which a window is of use before its end.
+        piece: part of a window whose own rate is looked at, and the pause between two decisions
+            before its end; the first of them comes after two pieces.
         sample_seconds: seconds between two samples of CPU and memory, or a piece if that is less.
         pieces: the number of such pieces that show how much the rate varies.
         related_pieces: a factor: consecutive pieces are alike, so their mean varies more.
-        usual_noise: relative deviation of a window before any was repeated, and that of a slow start
-            at least.
         noises: multiple of the noise that is no noise.
         least_windows: windows that a size is measured to settle or to judge a trial, at least.
         most_windows: the same at most, the windows that a mean has, and those for which a gain
@@ -46,7 +44,9 @@ class Thresholds:
         memory_waits: multiple of an hour, and of the time in which the peak was reached, that
             memory is known before it is lowered.
         resources_cost: part of the remaining time that a change of CPU or memory may cost.
-        noticeable: part of an average member that a further one must add for Throughput.
+        noticeable: relative difference that is hard to see: the deviation of a window before any was
+            repeated, the growth of a peak that is stored, and the part of an average member that a
+            further one must add for Throughput.
         deadline_member: the same for Deadline, where a member that is not needed is lost.
         as_cheap: part of its price that a member must add for Cost: at nearly the same, faster.
         deadline_reserve: part by which a rate must exceed the needed one: a slower hour.
@@ -76,13 +76,11 @@ class Thresholds:
     """
 
     warm_up: float = 0.2
-    early_part: float = 0.15
     early_steps: int = 10
     piece: float = 1 / 15
     sample_seconds: float = 15.0
     pieces: int = 4
     related_pieces: float = 1.5
-    usual_noise: float = 0.02
     noises: float = 4.0
     least_windows: float = 2.0
     most_windows: float = 6.0

@@ -16,10 +16,9 @@ class _Sums:
     """Sums and maxima of one member's samples."""
 
     samples: int = 0
-    cpu: float = 0.0
-    cpu_peak: float = 0.0
     warm_samples: int = 0
     warm_cpu: float = 0.0
+    cpu_peak: float = 0.0
     memory: int = 0
     near_limit: int = 0
 
@@ -47,7 +46,6 @@ class UsageSamples:
             usage = member.usage
             limit = roles[member.identity.role].of_member(member).memory
             sums.samples += 1
-            sums.cpu += usage.cpu_cores
             if warm:
                 sums.warm_samples += 1
                 sums.warm_cpu += usage.cpu_cores
@@ -77,9 +75,8 @@ def _usage(member: Member, sums: _Sums, role: RoleResources) -> MemberUsage:
     resources = role.of_member(member)
     return MemberUsage(
         name=member.identity.pod_name,
-        cpu=sums.cpu / sums.samples,
+        cpu=sums.warm_cpu / max(1, sums.warm_samples),
         cpu_peak=sums.cpu_peak,
-        window_cpu=sums.warm_cpu / max(1, sums.warm_samples),
         memory=sums.memory,
         near_limit=sums.near_limit / sums.samples,
         cpu_request=resources.cpu,

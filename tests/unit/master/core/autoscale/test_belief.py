@@ -25,6 +25,7 @@ from elasticjob_master.core.autoscale.posterior import Posterior, fit
 from elasticjob_master.core.autoscale.scaling_memory import (
     FailedTrial,
     MeasuredRate,
+    MeasuredRates,
     NodeSize,
     RolePeaks,
     ServerTrial,
@@ -41,7 +42,7 @@ def evidence(
     rates: Mapping[int, float], *, size: int, high: int = 64, weight: float = 4.0
 ) -> Evidence:
     measured = {n: MeasuredRate(rate, weight) for n, rate in rates.items()}
-    return Evidence(measured, noise=0.02, size=size, bounds=Bounds(1, high), objective=Objective())
+    return Evidence(MeasuredRates(measured), size, Bounds(1, high), Objective())
 
 
 def by_size(known: Evidence) -> dict[int, SizeBelief]:
@@ -92,7 +93,7 @@ def test_of_measured_sizes_is_said_which_are_too_small_and_which_too_large() -> 
 
 def test_what_was_measured_comes_with_its_windows_and_its_error() -> None:
     rates = {2: MeasuredRate(200.0, 1.0), 4: MeasuredRate(390.0, 8.0)}
-    known = by_size(Evidence(rates, noise=0.02, size=4, bounds=Bounds(1, 4), objective=Objective()))
+    known = by_size(Evidence(MeasuredRates(rates), 4, Bounds(1, 4), Objective()))
     assert (known[2].measured, known[4].measured) == (rates[2], rates[4])
     assert known[2].error > 2 * known[4].error > 0
     assert known[4].error == pytest.approx(0.0075, abs=0.001)

@@ -383,7 +383,7 @@ def test_a_window_measures_a_part_and_shows_how_much_the_rate_varies() -> None:
         window.record_samples(world_round=1, samples=samples, step=second, now=float(second))
         window.observe(size=2, cooldown=300.0, now=float(second))
         found = window.measured_so_far(cooldown=300.0)
-        assert (found is None) == (second < 60 + 45), "a part of it, after the warm-up"
+        assert (found is None) == (second < 60 + 40), "a part of it, after the warm-up"
     assert found is not None
     assert found.rate == pytest.approx(100.0, rel=0.05)
     assert found.part == pytest.approx(1 / 3, abs=0.01)
