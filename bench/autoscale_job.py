@@ -116,16 +116,23 @@ class SimulatedJob:
     """The job, as the auto-scaler sees it; `run` lets time pass."""
 
     def __init__(
-        self, world: World, seed: int = 0, *, objective: Objective | None = None, total: float = 0.0
+        self,
+        world: World,
+        seed: int = 0,
+        *,
+        objective: Objective | None = None,
+        total: float = 0.0,
+        autoscaler: AutoScaler | None = None,
     ) -> None:
         """Begin; without an objective it is `Efficiency`, as much as the world says.
 
-        The training ends after `total` samples, and reports that; 0: neither.
+        The training ends after `total` samples, and reports that; 0: neither. Without an
+        auto-scaler it has the master's.
         """
         self.world = world
         self.now = 0.0
         self.total = total
-        self.autoscaler = AutoScaler()
+        self.autoscaler = autoscaler or AutoScaler()
         self.clock_error: Callable[[float], float] = lambda _now: 0.0
         """The seconds by which the master's clock is fast."""
         self.outcome = Outcome(sizes=[[world.start]])

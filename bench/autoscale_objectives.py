@@ -8,6 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from elasticjob_master.core.autoscale.objective import Objective
+from elasticjob_master.monitors.autoscaler import AutoScaler
 
 from bench.autoscale_job import WALL, Outcome, SimulatedJob
 from bench.autoscale_worlds import HOUR, World
@@ -34,9 +35,9 @@ class Met:
     members: float
 
 
-def efficiency(world: World, seed: int = 0) -> Met:
+def efficiency(world: World, seed: int = 0, autoscaler: AutoScaler | None = None) -> Met:
     """Run a job whose members each must add as much as the world says."""
-    outcome = SimulatedJob(world, seed).run()
+    outcome = SimulatedJob(world, seed, autoscaler=autoscaler).run()
     return Met(outcome, outcome.ratio, outcome.sizes[-1][-1] / outcome.best)
 
 

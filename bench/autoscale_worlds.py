@@ -58,6 +58,7 @@ class World:
         pods: how many members the cluster can run.
         rescale: seconds without training in every rescale.
         node: members of a node, which the pods show; 0: their nodes are not known.
+        servers: the parameter servers; None: there are none.
     """
 
     kind: str
@@ -75,12 +76,11 @@ class World:
     pods: int = 10_000
     rescale: float = 30.0
     node: int = 0
+    servers: Servers | None = None
 
     def node_of(self, index: int) -> str:
         """Return the name of a member's node; empty if it is not known."""
         return f"node-{index // self.node}" if self.node else ""
-
-    servers: Servers | None = None
 
     def rate(self, size: int, seconds: float, cores: float = 0.0) -> float:
         """Return samples per second, with this number of cores of each server."""

@@ -15,6 +15,7 @@ from statistics import fmean
 from typing import Any
 
 from bench.autoscale_objectives import OBJECTIVES, Met, efficiency
+from bench.autoscale_peers import PEERS
 from bench.autoscale_worlds import KINDS, UNSEEN, drawn
 from bench.figure import Figure, NotMeasured, Result
 from bench.measured_worlds import BATCHES, measured_worlds, profiles_folder
@@ -29,23 +30,28 @@ _MOST_PLANS = 10
 
 
 @cache
-def _jobs(objective: str) -> dict[str, list[Met]]:
-    """Return how the jobs met an objective, by kind of world; all figures share these jobs."""
+def _jobs(objective: str, peer: str = "") -> dict[str, list[Met]]:
+    """Return how the jobs met an objective, by kind of world; all figures share these jobs.
+
+    A peer's policy may take the auto-scaler's place, where the objective is `Efficiency`.
+    """
     if objective == _MEASURED:
-        return _measured_jobs()
+        return _measured_jobs(peer)
     run = OBJECTIVES[objective]
+    if peer:
+        run = lambda world: efficiency(world, autoscaler=PEERS[peer]())  # noqa: E731 - one each
     numbers = range(UNSEEN, UNSEEN + _WORLDS[objective])
     return {kind: [run(drawn(kind, number)) for number in numbers] for kind in KINDS}
 
 
-def _measured_jobs() -> dict[str, list[Met]]:
+def _measured_jobs(peer: str) -> dict[str, list[Met]]:
     """Return how the measured jobs met the default objective, by application."""
     folder = profiles_folder()
     if folder is None:
         raise NotMeasured("no profiles of measured jobs; ELASTICJOB_TRACES may name their folder")
     return {
         application: [
-            efficiency(world, seed)
+            efficiency(world, seed, PEERS[peer]() if peer else None)
             for world in measured_worlds(folder, application)
             for seed in range(_SEEDS)
         ]
@@ -63,12 +69,16 @@ def _mean(
     objective: str = "Efficiency",
     total: Callable[[Iterable[float]], float] = fmean,
 ) -> Figure:
-    """Return the figure of the mean over all worlds; the mean of each kind goes to stderr."""
+    """Return the figure of the mean over all worlds; those of kinds and peers go to stderr."""
 
     async def measure() -> Result:
         jobs = _jobs(objective)
         values = {kind: [value(job) for job in found] for kind, found in jobs.items()}
         kinds = ", ".join(f"{kind} {total(found):.3f}" for kind, found in values.items())
+        peers = PEERS if objective in ("Efficiency", _MEASURED) else ()
+        for peer in peers:
+            others = [value(job) for found in _jobs(objective, peer).values() for job in found]
+            kinds += f"; {peer} {total(others):.3f}"
         sys.stderr.write(f"{name}: {kinds}\n")
         every = [each for found in values.values() for each in found]
         result = total(every)

@@ -54,8 +54,8 @@ NONE = Costs(5.6, 5.2, _STORAGE, _STORAGE, _STORAGE, missing=30)
 STANDBY = replace(NONE, kill=2.2, join=1.4)
 IN_MEMORY = replace(STANDBY, save=_COPY, load=_COPY, load_of_joiner=_RECEIVE)
 IN_PROCESS = replace(IN_MEMORY, kill=2.2, join=0.1)
-SILENT = replace(IN_PROCESS, kill=39 + 2.2)
-"""Each node vanishes without closing its connections: 9 s until its stream ends, `lostSeconds`."""
+SILENT = replace(IN_PROCESS, kill=3 + 2.2)
+"""Each node vanishes without closing its connections. The other members notice it after 3 s."""
 WAYS = {
     "no standby, storage": NONE,
     "A: standby, storage": STANDBY,

@@ -31,6 +31,8 @@ def _problems(value: Any, schema: dict[str, Any], path: str) -> Iterator[str]:
         if isinstance(value, bool) or not isinstance(value, int | str):
             yield f"{path}: {value!r} is neither a number nor a text"
             return
+    elif kind == "integer" and isinstance(value, float) and value.is_integer():
+        value = int(value)  # the API server takes 30.0
     elif kind and (
         not isinstance(value, _TYPES[kind]) or (isinstance(value, bool) and kind != "boolean")
     ):

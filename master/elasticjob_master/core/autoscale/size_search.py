@@ -14,6 +14,7 @@ throughput or a look begin a new search; see `measurements` and `reopening`.
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from elasticjob_master.core.autoscale.candidate_sizes import candidates, is_allowed, twice
@@ -81,7 +82,8 @@ def _by_model(at: Situation) -> ScalingDecision:
     if at.waits_for_more and incumbent == size:
         return ScalingDecision(f"{facts}; {at.bounds.limit}", at.memory)
     horizon = min(THRESHOLDS.horizon_seconds, at.now.horizon)
-    trial = _best_trial(at, posterior, incumbent, horizon)
+    gains = _gains(at, posterior, incumbent, sizes)
+    trial = _best_trial(at, gains, horizon)
     if trial is not None:
         if _may_leave(at, posterior, incumbent, trial):
             return _try(at, posterior, incumbent, trial, facts)
@@ -97,7 +99,7 @@ def _by_model(at: Situation) -> ScalingDecision:
             )
     if not at.is_exact:
         return _again(at, facts)
-    unpaid = _best_trial(at, posterior, incumbent, THRESHOLDS.horizon_seconds)
+    unpaid = _best_trial(at, gains, THRESHOLDS.horizon_seconds)
     if unpaid is not None:
         return _does_not_pay(at, unpaid.size, facts)
     return _settle(at, f"{facts}; no other size promises more than it costs to try")
@@ -124,30 +126,28 @@ def _bonus(at: Situation, size: int, other: int) -> float:
     return max(-THRESHOLDS.tie, min(THRESHOLDS.tie, slope))
 
 
-def _best_trial(
-    at: Situation, posterior: Posterior, incumbent: int, horizon: float
-) -> Trial | None:
-    """Return the trial of the highest value; None if none has any, or no plan is left.
-
-    Args:
-        at: the situation.
-        posterior: what is known of the sizes.
-        incumbent: the best measured size.
-        horizon: the seconds in which a gain counts.
-    """
+def _gains(
+    at: Situation, posterior: Posterior, incumbent: int, sizes: Sequence[int]
+) -> Mapping[int, Gain]:
+    """Return what each size that may be tried is worth more than the incumbent."""
     if at.search.plans >= at.search.most_plans:
-        return None
+        return {}
+    most = THRESHOLDS.largest_step * max(at.known)
+    # A size of which only a part of a window is known may still be better than it seemed.
+    measured = {n for n, known in at.known.items() if known.weight >= 1}
+    return {
+        n: posterior.gain(n, incumbent, at.now.objective, _bonus(at, n, incumbent))
+        for n in sizes
+        if n <= most and n not in measured and n not in (at.size, incumbent)
+    }
+
+
+def _best_trial(at: Situation, gains: Mapping[int, Gain], horizon: float) -> Trial | None:
+    """Return the trial of the highest value if a gain counts for `horizon` seconds; else None."""
     cost = at.memory.rates.rescale_seconds
     look = THRESHOLDS.trial_part * at.now.window_seconds
-    most = THRESHOLDS.largest_step * max(at.known)
     trials = []
-    for size in candidates(at.bounds, at.size, at.known):
-        known = at.known.get(size)
-        # A size of which only a part of a window is known may still be better than it seemed.
-        is_measured = known is not None and known.weight >= 1
-        if size in (at.size, incumbent) or size > most or is_measured:
-            continue
-        gain = posterior.gain(size, incumbent, at.now.objective, _bonus(at, size, incumbent))
+    for size, gain in gains.items():
         value = gain.gain * (horizon - cost) - THRESHOLDS.least_gain * horizon
         value -= (2 - gain.likelihood) * cost + look * gain.loss
         trials.append(Trial(value, size, gain))
