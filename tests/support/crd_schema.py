@@ -7,6 +7,7 @@ Only the API server evaluates the rules in CEL.
 from __future__ import annotations
 
 import re
+import reprlib
 from collections.abc import Iterator
 from typing import Any
 
@@ -29,14 +30,14 @@ def _problems(value: Any, schema: dict[str, Any], path: str) -> Iterator[str]:
     kind = schema.get("type")
     if schema.get("x-kubernetes-int-or-string"):
         if isinstance(value, bool) or not isinstance(value, int | str):
-            yield f"{path}: {value!r} is neither a number nor a text"
+            yield f"{path}: {reprlib.repr(value)} is neither a number nor a text"
             return
     elif kind == "integer" and isinstance(value, float) and value.is_integer():
         value = int(value)  # the API server takes 30.0
     elif kind and (
         not isinstance(value, _TYPES[kind]) or (isinstance(value, bool) and kind != "boolean")
     ):
-        yield f"{path}: {value!r} is no {kind}"
+        yield f"{path}: {reprlib.repr(value)} is no {kind}"
         return
     if "enum" in schema and value not in schema["enum"]:
         yield f"{path}: {value!r} is none of {schema['enum']}"

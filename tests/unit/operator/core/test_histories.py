@@ -280,7 +280,7 @@ async def test_a_master_killed_for_memory_is_replaced_and_counted() -> None:
     cluster = Cluster(replicas=1)
     await cluster.start()
     [master] = cluster.kube.pods(names.ROLE_MASTER)
-    assert master["spec"]["containers"][0]["resources"]["limits"]["memory"] == "2Gi"
+    assert master["spec"]["containers"][0]["resources"]["limits"]["memory"] == "512Mi"
     cluster.end("job-master", 137, "OOMKilled")
     await cluster.settle()
     assert [pod["metadata"]["name"] for pod in cluster.kube.pods(names.ROLE_MASTER)] == [

@@ -248,8 +248,8 @@ def test_no_freeze_and_no_short_outage_removes_a_member() -> None:
 
 
 @pytest.mark.thorough
-def test_no_freeze_of_a_million_removes_a_member() -> None:
-    check_freezes(1_000_000)
+def test_no_freeze_of_many_removes_a_member() -> None:
+    check_freezes(100_000)
 
 
 def check_freezes(number: int) -> None:
