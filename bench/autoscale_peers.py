@@ -15,14 +15,13 @@ from operator import mul
 from elasticjob_master.core.autoscale.decision import Bounds, ScalingDecision
 from elasticjob_master.core.autoscale.job_scaling import JobScaling
 from elasticjob_master.core.autoscale.objective import Objective
+from elasticjob_master.core.autoscale.thresholds import THRESHOLDS
 from elasticjob_master.monitors.autoscaler import AutoScaler
 from elasticjob_master.monitors.view import JobView
 
 Rates = Mapping[int, float]
 Policy = Callable[[Rates, Bounds, Objective], int]
 """Returns the next size by the rates measured so far, in order. At one of these sizes it stays."""
-_WARM_UP = 0.2
-"""Part of a window that is not measured, as in the auto-scaler."""
 
 
 class PeerScaler(AutoScaler):
@@ -57,7 +56,7 @@ class PeerScaler(AutoScaler):
         if scaling is None or self._settled or progress.samples == self._before:
             return None  # in a rescale nothing is trained
         if self._began is None:
-            self._began = now + _WARM_UP * scaling.cooldown
+            self._began = now + THRESHOLDS.warm_up * scaling.cooldown
         if now <= self._began:
             self._counted = progress.samples
             return None
