@@ -280,13 +280,16 @@ class ElasticJob(Object, frozen=True):
         return autoscaling.profile or self.metadata.name
 
     RULES: ClassVar[tuple[Rule, ...]] = (
+        # Only a rule here sees the name. It holds for new objects only: one that refused an update
+        # would also keep the finalizers of a stored object.
         Rule(
-            "self.metadata.name.size() <= 40 && "
+            "oldSelf.hasValue() || self.metadata.name.size() <= 40 && "
             "self.metadata.name.matches('^[a-z]([-a-z0-9]*[a-z0-9])?$')",
             "metadata.name is at most 40 lower-case letters, digits and dashes, and starts with a "
             "letter: "
             "it becomes part of host names",
             field=".metadata.name",
+            optional_old_self=True,
         ),
     )
     # To GitOps tools, an object without conditions is ready.
