@@ -110,7 +110,8 @@ def _without_defaults(schema: Json) -> Json:
 
 def _struct(info: mi.StructType) -> Json:
     properties = {field.encode_name: _field(field) for field in info.fields}
-    required = [field.encode_name for field in info.fields if field.required]
+    by_rule = getattr(info.cls, "REQUIRED_BY_RULE", "")
+    required = [f.encode_name for f in info.fields if f.required and f.encode_name != by_rule]
     schema: Json = {"description": _summary(info.cls), "type": "object", "properties": properties}
     if required:
         schema["required"] = required
