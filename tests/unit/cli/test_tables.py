@@ -2,14 +2,26 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
 from elasticjob_cli.common.formatting import grid, plain_text, table_of
 from elasticjob_cli.common.tables import Page
 
 
-def lines(rows: list[tuple[str, str]], width: int, **options: tuple[str, ...]) -> list[str]:
-    columns = {"NAME": lambda row: row[0], "MESSAGE": lambda row: row[1]}
-    return table_of(rows, columns, **options).text(width, colored=False).splitlines()
+def lines(
+    rows: list[tuple[str, str]],
+    width: int,
+    *,
+    wrapped: tuple[str, ...] = (),
+    cut: tuple[str, ...] = (),
+) -> list[str]:
+    columns: dict[str, Callable[[tuple[str, str]], str]] = {
+        "NAME": lambda row: row[0],
+        "MESSAGE": lambda row: row[1],
+    }
+    table = table_of(rows, columns, wrapped=wrapped, cut=cut)
+    return table.text(width, colored=False).splitlines()
 
 
 def test_names_are_whole_whatever_the_width() -> None:
