@@ -59,7 +59,8 @@ _KINDS: dict[str, type[msgspec.Struct]] = {
 _PLURALS = {resource.plural for resource in (ELASTIC_JOBS, SCALE_PLANS, SCALE_INS, SCALE_OUTS)}
 _LEASE_TOLERANCE_SECONDS = 60.0
 """The clocks of this machine and of the operator may differ by this much."""
-_INSTALL = "kubectl apply --server-side --force-conflicts -f crds/ (docs/install.md)"
+_APPLY = "kubectl apply --server-side --force-conflicts -f"
+_INSTALL = f"{_APPLY} crds/ (docs/install.md)"
 _REQUEST_SECONDS = 10.0
 
 
@@ -183,7 +184,7 @@ async def _policies(cluster: Cluster) -> Finding:
     if missing:
         policies = ", ".join(sorted(missing))
         message = f"the cluster lacks {policies}, which check what masters write"
-        return Finding("policies", "Bad", message, "kubectl apply -f policies/ (docs/security.md)")
+        return Finding("policies", "Bad", message, f"{_APPLY} policies/ (docs/security.md)")
     return Finding("policies", "Good", "the writes of masters are checked")
 
 
