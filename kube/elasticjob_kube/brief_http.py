@@ -61,7 +61,8 @@ class Answer:
             *lines, last = part.split(b"\n")
             for line in lines:
                 yield b"".join([*rest, line, b"\n"])
-                rest, size = [], 0
+                rest = []
+                size = 0
             rest.append(last)
             size += len(last)
             if size > MAX_LINE_BYTES:

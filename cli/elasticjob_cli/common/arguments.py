@@ -81,7 +81,8 @@ class _Slot:
         except ValueError:
             raise _NotPlain from None
         settings = self.spec.settings
-        least, most = settings.get("min"), settings.get("max")
+        least = settings.get("min")
+        most = settings.get("max")
         if (least is not None and found < least) or (most is not None and found > most):
             raise _NotPlain
         return found

@@ -198,7 +198,8 @@ def _shortened(text: str, style: str, width: int) -> list[_Part]:
 
 
 def _slice(line: list[_Part], start: int, end: int) -> list[_Part]:
-    found, place = [], 0
+    found = []
+    place = 0
     for text, style in line:
         if part := text[max(start - place, 0) : max(end - place, 0)]:
             found.append((part, style))
