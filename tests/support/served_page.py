@@ -42,7 +42,8 @@ class ServedPage:
         return web.Response(text=page.text, content_type="text/html", headers=page.headers)
 
     async def show_data(self, _: web.Request) -> web.Response:
-        return web.Response(body=page_data(self.answers, ended=self.ended), content_type="application/json")
+        body = page_data(self.answers, ended=self.ended)
+        return web.Response(body=body, content_type="application/json")
 
     async def show_changes(self, request: web.Request) -> web.StreamResponse:
         return await self.streams.serve(request, {})

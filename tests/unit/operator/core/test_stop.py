@@ -36,9 +36,7 @@ def check_stopped(cluster: Cluster) -> None:
     ] == []
 
 
-async def test_a_stopped_job_drains_members_before_its_master_and_has_the_phase_stopped() -> (
-    None
-):
+async def test_a_stopped_job_drains_members_before_its_master_and_has_the_phase_stopped() -> None:
     cluster = new_cluster(replicas=2)
     await cluster.start()
     set_stop(cluster)
