@@ -76,7 +76,7 @@ def test_a_run_resizes_from_two_to_three_to_one_without_losing_a_step(
     assert run.call("scale", "local/training", "1", "--wait", "--timeout=0")[0] == 4
     assert run.call("scale", "local/training", "1", "--wait", "--timeout=60") == (
         0,
-        "run training trains with 1 workers\n",
+        "run training trains with 1 worker\n",
     ), run.log()
     run.end.touch()
     assert run.wait_for_end(process) == 0, run.log()

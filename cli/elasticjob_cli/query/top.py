@@ -11,7 +11,7 @@ from typing import Annotated
 
 from elasticjob_api.elasticjob import ElasticJob, Progress
 from elasticjob_api.v1 import agent_pb2, job_pb2
-from elasticjob_client.answers import Master, open_master
+from elasticjob_client.answers import Master, open_master, stored_master
 from elasticjob_client.cluster import Access, Cluster
 from elasticjob_client.errors import ClientError
 from elasticjob_client.jobs import has_ended, list_jobs
@@ -110,7 +110,11 @@ async def _job(cluster: Cluster, job: str, *, live: bool) -> AsyncGenerator[Show
                     last = frame
                     yield frame
         except ClientError as error:
-            if last is None or not live:
+            if last is None:
+                stored = await stored_master(cluster, job, error)
+                yield Page(job_view(stored.answers), plain_text(stored.why))
+                return
+            if not live:
                 raise
             if await has_ended(cluster, job):
                 return

@@ -15,6 +15,7 @@ from elasticjob_client.errors import ClientError
 from elasticjob_localcluster.training_library import with_training_library
 from elasticjob_processes.killing import kill_marked, shell_code
 
+from elasticjob_cli.common.formatting import counted
 from elasticjob_cli.run import control, workers
 from elasticjob_cli.run.environment import Run, agent_environment
 from elasticjob_cli.run.master_process import MasterProcess
@@ -76,7 +77,7 @@ class Supervisor:
             self._size = size
             name = self._run.name
             self._output.note(
-                f"run {name}, {size} workers; "
+                f"run {name}, {counted(size, 'worker')}; "
                 f"from another terminal: elasticjob scale {name} {size + 1}"
             )
             await self._start_master()
@@ -123,7 +124,7 @@ class Supervisor:
             raise ClientError("its training is finished, so it cannot be scaled")
         indices = {self._name(index): index for index in self._workers.indices("running")}
         size = resized(request.change(), list(indices), Bounds(self._run.least, self._run.most))
-        self._output.note(f"{self._size} -> {size} workers")
+        self._output.note(f"{self._size} -> {counted(size, 'worker')}")
         self._size = size
         self._master.set_size(size)  # first, so that the master waits for all joining workers
         self._apply(
