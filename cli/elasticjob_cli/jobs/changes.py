@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from dataclasses import dataclass
 from typing import Annotated
 
@@ -175,6 +176,12 @@ def wait(
     Exit code 3: the job has ended without reaching it; 4: not in time.
     """
     with reported():
+        local = local_run(job, access.namespace, access.context, access.kubeconfig)
+        if local is not None:
+            from elasticjob_cli.run.showing import wait_for_run
+
+            echo(asyncio.run(wait_for_run(local, milestone, seconds=timeout)))
+            return
         parse_milestone(milestone)  # before the API server is asked
     reached = run_on_job(
         access,

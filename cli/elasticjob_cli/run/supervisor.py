@@ -57,7 +57,7 @@ class Supervisor:
         self._last_words = ""
         self._over = asyncio.Event()
         self._tasks: set[asyncio.Task[None]] = set()
-        self._output = Output(on_closed=lambda: self._interrupted(signal.SIGPIPE))
+        self._output = Output(folder, on_closed=lambda: self._interrupted(signal.SIGPIPE))
 
     async def work(self, size: int) -> int:
         """Run to the end, first with `size` workers; return the exit code of the command.
@@ -72,7 +72,8 @@ class Supervisor:
             ignored_by_nohup = signal.getsignal(number) == signal.SIG_IGN
             if number != signal.SIGHUP or not ignored_by_nohup:
                 loop.add_signal_handler(number, self._interrupted, number)
-        server = await control.serve(self._folder, self._answer)
+        self._outcome = loop.create_future()
+        server = await control.serve(self._folder, self._answer, self._outcome)
         try:
             self._size = size
             name = self._run.name
@@ -85,6 +86,7 @@ class Supervisor:
             self._apply(workers.scale(self._workers, size))
             await self._over.wait()
         finally:
+            self._outcome.set_result(self._describe_end())
             server.close()
             self._kill_all()
             await self._master.end()
@@ -93,6 +95,12 @@ class Supervisor:
                 loop.remove_signal_handler(number)
                 signal.signal(number, signal.SIG_IGN)  # during the short remaining clean-up
         return self._report()
+
+    def _describe_end(self) -> str:
+        """Return how the run has ended, in the words of a job's phases."""
+        if self._result is not None and (self._result.succeeded or self._result.why):
+            return "Succeeded" if self._result.succeeded else "Failed"
+        return "Stopped"
 
     def _report(self) -> int:
         if self._signal is not None:
@@ -112,7 +120,7 @@ class Supervisor:
                 self._scale(request)
             case control.Stop():
                 self._stop("is stopped")
-            case control.Show():
+            case control.Show() | control.AwaitEnd():
                 pass
         leaving = len(self._workers.indices("leaving"))
         return control.Answer(size=self._size, leaving=leaving)
