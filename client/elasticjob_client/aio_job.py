@@ -177,9 +177,9 @@ class AsyncJob:
         """Return the throughput over time.
 
         The result is a pandas DataFrame if pandas is installed, else a list of records. Each sample
-        has `time` (seconds since the epoch), `round`, `world_size`, `step`, `samples_per_second`
-        and the metrics, such as `loss`. If the job has no master, as after its end, the samples are
-        those that its master has stored.
+        has `time` (in a DataFrame a date in UTC, else seconds since the epoch), `round`,
+        `world_size`, `step`, `samples_per_second` and the metrics, such as `loss`. If the job has
+        no master, as after its end, the samples are those that its master has stored.
 
         Raises:
             MasterUnavailable: the job has no master now, and no answers are stored.
@@ -249,9 +249,10 @@ def history_records(history: Any) -> Records:
     fields = [
         field.name for field in history.DESCRIPTOR.fields_by_name["samples"].message_type.fields
     ]
-    return pandas.DataFrame(
+    frame = pandas.DataFrame(
         records, columns=None if records else [name for name in fields if name != "metrics"]
     )
+    return frame.assign(time=pandas.to_datetime(frame["time"], unit="s", utc=True))
 
 
 def _record(sample: Any) -> dict[str, Any]:

@@ -211,7 +211,8 @@ def status(state: StateOption = None) -> None:
     """
     with reported_errors():
         default = (state or state_dir(os.environ)).resolve()
-        directories = [default] if state is not None else sorted({default, *daemons.find_states()})
+        others = set() if state is not None else {*daemons.find_states()} - {default}
+        directories = [default, *sorted(others)]
         found = [cluster for cluster in map(clusters.find, directories) if cluster is not None]
         if not found:
             typer.echo(f"no cluster in {default}")

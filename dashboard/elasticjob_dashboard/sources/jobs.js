@@ -25,7 +25,7 @@ function draw() {
   const listed = all.filter(each => !wanted || `${each.key} ${each.phase} ${each.stalledSince ? "stalled" : ""}`.toLowerCase().includes(wanted));
   facts(all);
   const more = present.more ? `; ${present.more} more are not read, elasticjob dashboard -n shows those of a namespace` : "";
-  write(by("counts"), all.length ? `${listed.length === all.length ? all.length : `${listed.length} of ${all.length}`} jobs${more}` : "no jobs");
+  write(by("counts"), all.length ? `${listed.length === all.length ? all.length : `${listed.length} of ${all.length}`} ${all.length === 1 ? "job" : "jobs"}${more}` : "no jobs");
   const notes = by("notes");
   notes.replaceChildren();
   for (const note of present.notes) put(notes, "li", note);
