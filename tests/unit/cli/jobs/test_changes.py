@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import base64
 from pathlib import Path
+from typing import Any
 
 import pytest
 from elasticjob_api import names
@@ -69,7 +70,9 @@ async def test_a_size_that_the_job_has_makes_no_plan(tmp_path: Path) -> None:
             "replicaStatuses": {"worker": {"desired": 2, "indices": "0-1"}},
         },
     }
-    lists = {f"GET {kind}": {"items": []} for kind in ("scaleins", "scaleouts", "scaleplans")}
+    lists: dict[str, Any] = {
+        f"GET {kind}": {"items": []} for kind in ("scaleins", "scaleouts", "scaleplans")
+    }
     api = PlayedApi({"GET elasticjobs/a": job} | lists)
     said = "job a has 2 workers already; nothing is requested\n"
     assert await answer_of(api, tmp_path, "scale", "a", "2", "--wait") == (0, said)
