@@ -114,6 +114,7 @@ def _members_at_fault(
     reported_at = min(m.crashed_at for m in proven or crashed if m.crashed_at is not None)
     # While another process runs, its failure or the loss of its member may still be the cause.
     others_run = any(m.disconnected_since is None and not m.left for m in state.running())
+    others_run &= not other_cause or state.confirmed_at is not None  # or: stop starting the others
     if others_run and now - reported_at < window:
         return None
     if other_cause:
