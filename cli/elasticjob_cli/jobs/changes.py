@@ -119,7 +119,7 @@ def resume(job: Job, access: Access, wait: Wait = False, timeout: Timeout = None
 def stop(job: ExactJob, access: Access, wait: Wait = False, timeout: Timeout = None) -> None:
     """End a job for good, after its members have saved.
 
-    The job is then Failed, with the reason Stopped, and is not retried.
+    The job is then Stopped, which is no failure, and is not retried.
     """
     with reported():
         local = local_run(job, access.namespace, access.context, access.kubeconfig)
