@@ -235,6 +235,10 @@ class AsyncJob:
         return Cluster(session.kube, self.namespace)
 
 
+_GROUPS = ("metrics", "spent")
+"""Fields of a sample that have several values. Metrics become fields of their own."""
+
+
 def history_records(history: Any) -> Records:
     """Return the samples of a master's `History`.
 
@@ -250,14 +254,15 @@ def history_records(history: Any) -> Records:
         field.name for field in history.DESCRIPTOR.fields_by_name["samples"].message_type.fields
     ]
     frame = pandas.DataFrame(
-        records, columns=None if records else [name for name in fields if name != "metrics"]
+        records, columns=None if records else [name for name in fields if name not in _GROUPS]
     )
     return frame.assign(time=pandas.to_datetime(frame["time"], unit="s", utc=True))
 
 
 def _record(sample: Any) -> dict[str, Any]:
-    fields = {field.name: getattr(sample, field.name) for field in sample.DESCRIPTOR.fields}
-    metrics = dict(fields.pop("metrics", {}))  # stored by a master of an earlier version
+    names = (field.name for field in sample.DESCRIPTOR.fields)
+    fields = {name: getattr(sample, name) for name in names if name not in _GROUPS}
+    metrics = dict(sample.metrics)
     return fields | {
         f"metric.{name}" if name in fields else name: value for name, value in metrics.items()
     }

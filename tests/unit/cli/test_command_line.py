@@ -286,7 +286,7 @@ def test_a_command_that_does_not_exist_is_a_usage_error() -> None:
         "logs a --rank x",
         "logs a --rank 1 --all",
         "logs a --since 4y",
-        "logs local/a",
+        "events local/a",
         "exec a --pod a-worker-0 --rank 1 -- true",
         "init --framework custom --name a/b",
         "init --framework custom --name Bad_Name",
