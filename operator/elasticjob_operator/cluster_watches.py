@@ -64,15 +64,19 @@ async def watch_nodes(
     )
 
 
-def watch_pools(
-    kube: Kube, store: Store, scope: Scope, on_namespace: Callable[[str], None]
-) -> tuple[asyncio.Event, asyncio.Event, list[Coroutine[Any, Any, None]]]:
-    """Return the watches of ElasticPools and priority classes, which never return.
+async def watch_pools(
+    kube: Kube,
+    store: Store,
+    scope: Scope,
+    on_namespace: Callable[[str], None],
+    answered: asyncio.Event,
+) -> None:
+    """Keep the store's ElasticPools up to date, and report their namespaces; never returns.
 
-    And for each an event that is set when all are listed, or cannot be: no job of a pool may start
-    before. A cluster with older definitions has no pools.
+    `answered` is set when all are listed, or cannot be: no job of a pool may start before. A
+    cluster with older definitions has no pools.
     """
-    pools: Informer[ElasticPool] = Informer(
+    pools = Informer(
         kube,
         ELASTIC_POOLS,
         ElasticPool,
@@ -80,28 +84,20 @@ def watch_pools(
         only=scope.only,
         on_change=lambda old, new: on_namespace(store.pools.update(old, new)),
     )
-    classes: Informer[PriorityClass] = Informer(
-        kube, PRIORITY_CLASSES, PriorityClass, on_change=store.pools.update_priority
+    grant = "elasticpools.elasticjob.dev"
+    await run_if_allowed(
+        pools, missing="ElasticPools have no effect", grant=grant, answered=answered
     )
-    pools_listed, classes_listed = asyncio.Event(), asyncio.Event()
-    return (
-        pools_listed,
-        classes_listed,
-        [
-            run_if_allowed(
-                pools,
-                missing="ElasticPools have no effect",
-                grant="elasticpools.elasticjob.dev",
-                answered=pools_listed,
-            ),
-            run_if_allowed(
-                classes,
-                missing="all jobs of an ElasticPool have one priority",
-                grant="priorityclasses",
-                answered=classes_listed,
-            ),
-        ],
-    )
+
+
+async def watch_priorities(kube: Kube, store: Store, answered: asyncio.Event) -> None:
+    """Keep the store's priority classes up to date; never returns.
+
+    `answered` is set when all are listed, or listing them is refused.
+    """
+    classes = Informer(kube, PRIORITY_CLASSES, PriorityClass, on_change=store.pools.update_priority)
+    missing = "all jobs of an ElasticPool have one priority"
+    await run_if_allowed(classes, missing=missing, grant="priorityclasses", answered=answered)
 
 
 async def watch_limit_ranges(kube: Kube, store: Store, scope: Scope) -> None:

@@ -18,6 +18,7 @@ from elasticjob_operator.cluster_watches import (
     watch_limit_ranges,
     watch_nodes,
     watch_pools,
+    watch_priorities,
 )
 from elasticjob_operator.config import Config
 from elasticjob_operator.core.model.observed import Defaults
@@ -60,6 +61,8 @@ class Leader:
         self._all_listed = asyncio.Event()
         self._rewound = asyncio.Event()
         self._nodes_answered = asyncio.Event()
+        self._pools_answered = asyncio.Event()
+        self._priorities_answered = asyncio.Event()
         self._ended_log = EndedLog(sys.stdout if config.ended_log else None, kube.clock.now)
         self._events = Events(kube, config.identity)
         self._conditions = OwnConditions(kube.low_priority(), self._events)
@@ -115,9 +118,6 @@ class Leader:
             self._sharing.reconcile,
             rest=lambda key: max(_POOL_REST_SECONDS, self._sharing.costs.pause(key)),
         )
-        self._pools_listed, self._classes_listed, self._pool_watches = watch_pools(
-            kube, self._store, scope, self._on_pools_change
-        )
         self._others = OtherOperators(self._store, self._events, config.lease)
         self._kube = kube
 
@@ -154,7 +154,10 @@ class Leader:
         yield watch_nodes(
             kube, self._store, self._on_job_change, self._nodes_answered, self._on_nodes_change
         )
-        yield from self._pool_watches
+        yield watch_pools(
+            kube, self._store, self._scope, self._on_pools_change, self._pools_answered
+        )
+        yield watch_priorities(kube, self._store, self._priorities_answered)
         yield self._rules.run()
         if self._quota is not None:
             yield from self._quota.tasks()
@@ -172,8 +175,9 @@ class Leader:
         """
         for informer in (self._pods, *self._customs):
             await informer.synced.wait()
-        for answered in (self._nodes_answered, self._pools_listed, self._classes_listed):
-            await answered.wait()
+        await self._nodes_answered.wait()
+        await self._pools_answered.wait()
+        await self._priorities_answered.wait()
         await self._rules.first()
         if self._quota is not None:
             await self._quota.first()

@@ -34,7 +34,8 @@ class PoolStore:
         """Cache a pool that was added, changed or deleted (`after` None); return its namespace."""
         pool = after or before
         assert pool is not None
-        namespace, uid = pool.metadata.namespace, pool.metadata.uid
+        namespace = pool.metadata.namespace
+        uid = pool.metadata.uid
         if after is not None:
             self._pools[namespace][uid] = after
         else:

@@ -1,4 +1,4 @@
-"""Two jobs share a full ElasticPool: the one of higher priority gets members, and gives them back."""
+"""Two jobs share a full ElasticPool: one of higher priority gets members and gives them back."""
 
 from __future__ import annotations
 

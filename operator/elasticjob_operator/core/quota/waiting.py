@@ -99,7 +99,8 @@ def _why_pool_waits(observed: Observed, plan: ResolvedPlan) -> str:
     share = observed.share
     if share is None or share.role not in plan.targets:
         return ""
-    size, most = len(plan.targets[share.role]), observed.most_members(share.role)
+    size = len(plan.targets[share.role])
+    most = observed.most_members(share.role)
     if most is None or size <= max(most, len(plan.before[share.role])):
         return ""
     return f"{WAITS_FOR_ROOM} for {size} members of {share.role} in ElasticPool {share.pool}"

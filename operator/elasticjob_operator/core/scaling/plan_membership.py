@@ -109,7 +109,8 @@ def _asked(asked: int | None, plan: ScalePlan, members: PlanMembership, role: st
 
     What anybody else does to the size is a new wish.
     """
-    before, target = len(members.before[role]), len(members.targets[role])
+    before = len(members.before[role])
+    target = len(members.targets[role])
     if before == target:
         return asked
     if plan.spec.source != "Pool":

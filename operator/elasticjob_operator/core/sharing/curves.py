@@ -33,7 +33,8 @@ def speed(rates: Mapping[int, float]) -> Callable[[int], float]:
     last = powers[-1] * _DECLINE if powers else _UNKNOWN
 
     def rate(size: int) -> float:
-        known, power = points[0], first
+        known = points[0]
+        power = first
         for position, point in enumerate(points):
             if point[0] > size:
                 break

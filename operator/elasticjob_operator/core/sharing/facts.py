@@ -138,6 +138,8 @@ def fact(
     desired = spec.size if replica is None else replica.desired
     live = pods.of(role).live_count
     queue = _queue(role, plans, desired)
+    # A plan that has begun had room, also if the job's status does not show its size yet.
+    desired = max(desired, queue.size or 0)
     promised = live if memory.promised is None else memory.promised
     promised = min(promised, max(desired, queue.requested))
     asked = max(queue.requested, (replica.asked if replica else None) or 0)
@@ -161,7 +163,7 @@ def fact(
         changed=_last_change(job, plans),
         is_kept=queue.size is not None
         or not shares(job)
-        or (desired != spec.size and queue.requested == desired)
+        or (desired != spec.size and queue.requested <= desired)
         or bool(promised and not live),
         may_grow_at=_may_grow_at(plans),
         ends_at=memory.ends_at,

@@ -143,8 +143,8 @@ def test_a_pool_that_has_lost_nodes_takes_members_from_the_lowest_priority() -> 
 
 
 def test_fair_parts_follow_the_weights() -> None:
-    a, b = Job("a", 1, wanted=20, weight=3.0), Job("b", 1, wanted=20)
-    world = World(pool(12000, policy="Fair"), [a, b])
+    jobs = [Job("a", 1, wanted=20, weight=3.0), Job("b", 1, wanted=20)]
+    world = World(pool(12000, policy="Fair"), jobs)
     world.run(900)
     assert world.pods() == {"a": 9, "b": 3}
 
@@ -177,6 +177,7 @@ def test_small_differences_move_nobody() -> None:
     assert not any(each.resizes for each in world.run(600))
 
 
+@pytest.mark.guarantee("pool-shares")
 def test_a_job_that_lies_about_its_curve_and_its_end_takes_no_other_job_s_floor() -> None:
     liar = running("liar", 4, wanted=64, rates={1: 1.0, 4: 1e12}, left=1.0, ends_at=1e9)
     honest = [running(f"h{n}", 4, wanted=64, rates={4: 40.0}, work=20000.0) for n in range(3)]

@@ -52,6 +52,7 @@ def worlds(draw: st.DrawFn) -> World:
     return World(pool, [draw(jobs(position)) for position in range(draw(st.integers(1, 8)))])
 
 
+@pytest.mark.guarantee("pool-shares")
 @settings(max_examples=40, deadline=None)
 @given(worlds(), st.randoms(use_true_random=False), st.booleans())
 def test_a_pool_never_holds_more_than_there_is_wherever_its_operator_dies(
