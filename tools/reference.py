@@ -80,7 +80,7 @@ def _rules(schema: Json, path: str) -> Iterator[tuple[str, Json]]:
 
 def _text(rule: Json) -> str:
     """Return a rule's message, with dots in place of values."""
-    if "message" in rule:
+    if "messageExpression" not in rule:
         return str(rule["message"])
     message = msgspec.json.decode(rule["messageExpression"].partition(".format(")[0], type=str)
     return message.replace("%d", "…").replace("%s", "…")

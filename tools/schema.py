@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Mapping
+import re
+from collections.abc import Iterator, Mapping
 from typing import Any, cast
 
 import msgspec
@@ -109,29 +110,47 @@ def _without_defaults(schema: Json) -> Json:
 
 def _struct(info: mi.StructType) -> Json:
     properties = {field.encode_name: _field(field) for field in info.fields}
-    required = [field.encode_name for field in info.fields if field.required]
+    by_rule = getattr(info.cls, "REQUIRED_BY_RULE", "")
+    required = [f.encode_name for f in info.fields if f.required and f.encode_name != by_rule]
     schema: Json = {"description": _summary(info.cls), "type": "object", "properties": properties}
     if required:
         schema["required"] = required
-    rules = [_rule(rule) for rule in getattr(info.cls, "RULES", ())]
+    numbers = set(_whole_numbers(properties))
+    rules = [_rule(rule, numbers) for rule in getattr(info.cls, "RULES", ())]
     if rules:
         schema["x-kubernetes-validations"] = rules
     return schema
 
 
-def _rule(rule: Rule) -> Json:
+def _rule(rule: Rule, numbers: set[str]) -> Json:
     found: Json = {"rule": rule.rule}
+    read = sorted(numbers.intersection(re.findall(r"\.(\w+)", rule.rule)))
+    message = msgspec.json.encode(rule.message).decode()
     if rule.values:
         # With `+` in place of `format`, the API server could not bound the cost of the expression.
-        message = msgspec.json.encode(rule.message).decode()
         found["messageExpression"] = f"{message}.format([{', '.join(rule.values)}])"
+    elif read:
+        found["messageExpression"] = message
     else:
         found["message"] = rule.message
+    if read:
+        # A rule cannot read 3.0 as a whole number. The API server then answers with this message.
+        found["message"] = f"{', '.join(read)}: write whole numbers, such as 3, not 3.0"
     if rule.field:
         found["fieldPath"] = rule.field
     if rule.optional_old_self:
         found["optionalOldSelf"] = True
     return found
+
+
+def _whole_numbers(properties: Json) -> Iterator[str]:
+    """Yield the names of our whole numbers in a structure, also of nested ones."""
+    for name, schema in properties.items():
+        if schema.get("type") == "integer":
+            yield name
+        elif name != "template":
+            for nested in (schema, schema.get("items", {}), schema.get("additionalProperties", {})):
+                yield from _whole_numbers(nested.get("properties", {}))
 
 
 def _field(field: mi.Field) -> Json:

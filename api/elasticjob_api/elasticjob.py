@@ -9,6 +9,7 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from msgspec import Meta
 
+from elasticjob_api import names
 from elasticjob_api.frameworks import FRAMEWORKS
 from elasticjob_api.health import Health
 from elasticjob_api.job_policies import (
@@ -101,8 +102,8 @@ def _role(name: str) -> str:
 def _multiple_rule(count: str, *, unless: str) -> Rule:
     value = size_expression(_SCALED) if count == "replicas" else f"{_SCALED}.{count}"
     return Rule(
-        f"!(self.autoscaling.role in self.replicaSpecs) || ({unless}) || {value} % "
-        "self.autoscaling.multipleOf == 0",
+        f"!(self.autoscaling.role in self.replicaSpecs) || !has({_SCALED}.template) || ({unless}) "
+        f"|| {value} % self.autoscaling.multipleOf == 0",
         f"{count} of %s is %d, which is not a multiple of autoscaling.multipleOf, which is %d",
         field=".replicaSpecs",
         values=("self.autoscaling.role", value, "self.autoscaling.multipleOf"),
@@ -181,6 +182,15 @@ class ElasticJobSpec(Object, frozen=True):
             "a role's name does not end in a dash and a number: its pods could have the names of "
             "another role's",
             field=".replicaSpecs",
+        ),
+        Rule(
+            f"'{names.ROLE_WORKER}' in oldSelf.replicaSpecs || "
+            f"!('{names.ROLE_WORKER}' in self.replicaSpecs) || "
+            f"has({_role(names.ROLE_WORKER)}.template)",
+            f"the job has no role {names.ROLE_WORKER}, the one that kubectl scale and HPAs change; "
+            "change %s by elasticjob scale --role, a ScaleOut, ScaleIn or ScalePlan",
+            field=".replicaSpecs",
+            values=("oldSelf.replicaSpecs.map(r, r)",),
         ),
         Rule(
             "self.autoscaling.role in self.replicaSpecs || !self.autoscaling.enabled",
@@ -280,13 +290,16 @@ class ElasticJob(Object, frozen=True):
         return autoscaling.profile or self.metadata.name
 
     RULES: ClassVar[tuple[Rule, ...]] = (
+        # Only a rule here sees the name. It holds for new objects only: one that refused an update
+        # would also keep the finalizers of a stored object.
         Rule(
-            "self.metadata.name.size() <= 40 && "
+            "oldSelf.hasValue() || self.metadata.name.size() <= 40 && "
             "self.metadata.name.matches('^[a-z]([-a-z0-9]*[a-z0-9])?$')",
             "metadata.name is at most 40 lower-case letters, digits and dashes, and starts with a "
             "letter: "
             "it becomes part of host names",
             field=".metadata.name",
+            optional_old_self=True,
         ),
     )
     # To GitOps tools, an object without conditions is ready.

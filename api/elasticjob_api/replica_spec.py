@@ -13,8 +13,8 @@ from elasticjob_api.meta import Object, Quantity, Rule
 PodTemplate = Annotated[
     dict[str, Any],
     Meta(
-        description="A pod template, which is kept as written. Only names that start with "
-        "elasticjob are reserved.",
+        description="A pod template, which is kept as written; each role has one. Only names that "
+        "start with elasticjob are reserved.",
         extra_json_schema={"$ref": "PodTemplateSpec"},
     ),
 ]
@@ -202,10 +202,17 @@ def size_expression(role: str) -> str:
     return f"(has({role}.replicas) ? {role}.replicas : {at_least})"
 
 
+_WHOLE = "!has(self.template) || "
+"""Leaves out a role that a scale has made, which has no defaults; a rule below refuses it."""
+
+
 class ReplicaSpec(Object, frozen=True):
     """One role of the job."""
 
     template: PodTemplate
+    # A scale of a job without the scaled role makes one of a size alone. If the schema required a
+    # template, no rule could explain that.
+    REQUIRED_BY_RULE: ClassVar[str] = "template"
     depends_on: Annotated[
         list[RoleName],
         Meta(
@@ -349,7 +356,7 @@ class ReplicaSpec(Object, frozen=True):
 
     RULES: ClassVar[tuple[Rule, ...]] = (
         Rule(
-            "!has(self.replicas) || self.minReplicas <= self.replicas",
+            f"{_WHOLE}!has(self.replicas) || self.minReplicas <= self.replicas",
             "replicas is %d, below minReplicas, which is %d",
             field=".replicas",
             values=("self.replicas", "self.minReplicas"),
@@ -374,13 +381,13 @@ class ReplicaSpec(Object, frozen=True):
             field=".onWorldChange",
         ),
         Rule(
-            "!self.restartOnSuccess || self.agent == 'None'",
+            f"{_WHOLE}!self.restartOnSuccess || self.agent == 'None'",
             "restartOnSuccess is true, which needs agent: None; members with an agent never "
             "restart after success",
             field=".restartOnSuccess",
         ),
         Rule(
-            "!self.restartOnSuccess || !has(self.completion.minSucceeded)",
+            f"{_WHOLE}!self.restartOnSuccess || !has(self.completion.minSucceeded)",
             "restartOnSuccess is true, so no member ever counts as succeeded; leave out "
             "completion.minSucceeded",
             field=".completion",
@@ -410,8 +417,8 @@ class ReplicaSpec(Object, frozen=True):
             field=".template",
         ),
         Rule(
-            "has(self.template.spec) && has(self.template.spec.containers) && "
-            "self.template.spec.containers.size() > 0",
+            "has(self.template) && has(self.template.spec) && has(self.template.spec.containers) "
+            "&& self.template.spec.containers.size() > 0",
             "template.spec.containers must have at least one container",
             field=".template.spec.containers",
         ),

@@ -22,14 +22,22 @@ from elasticjob_api.times import parse_time
 from elasticjob_kube.errors import KubeError, NotFound, Refused
 from elasticjob_kube.resources import (
     ADMISSION_POLICIES,
+    DISRUPTION_BUDGETS,
     ELASTIC_JOBS,
     KUEUE_WORKLOADS,
     LEASES,
+    POD_AUTOSCALERS,
     SCALE_INS,
     SCALE_OUTS,
     SCALE_PLANS,
 )
 
+from elasticjob_client.budgets import (
+    BUDGET_REMEDY,
+    SCALER_REMEDY,
+    budget_problems,
+    scaler_problems,
+)
 from elasticjob_client.cluster import Access, Cluster, open_cluster
 from elasticjob_client.errors import ClientError
 from elasticjob_client.rights import NEEDS, REVIEWS, Need, Right
@@ -51,7 +59,8 @@ _KINDS: dict[str, type[msgspec.Struct]] = {
 _PLURALS = {resource.plural for resource in (ELASTIC_JOBS, SCALE_PLANS, SCALE_INS, SCALE_OUTS)}
 _LEASE_TOLERANCE_SECONDS = 60.0
 """The clocks of this machine and of the operator may differ by this much."""
-_INSTALL = "kubectl apply --server-side --force-conflicts -f crds/ (docs/install.md)"
+_APPLY = "kubectl apply --server-side --force-conflicts -f"
+_INSTALL = f"{_APPLY} crds/ (docs/install.md)"
 _REQUEST_SECONDS = 10.0
 
 
@@ -70,6 +79,10 @@ class Finding:
     state: State
     message: str
     remedy: str = ""
+
+
+class _Jobs(msgspec.Struct, frozen=True):
+    items: list[ElasticJob] = []
 
 
 async def diagnose(
@@ -109,6 +122,8 @@ async def _findings(
     for finding in await _rights(cluster):
         yield finding
     yield await _resize(cluster)
+    for finding in await _budgets(cluster):
+        yield finding
     if kueue:
         yield await _kueue(cluster)
 
@@ -169,7 +184,7 @@ async def _policies(cluster: Cluster) -> Finding:
     if missing:
         policies = ", ".join(sorted(missing))
         message = f"the cluster lacks {policies}, which check what masters write"
-        return Finding("policies", "Bad", message, "kubectl apply -f policies/ (docs/security.md)")
+        return Finding("policies", "Bad", message, f"{_APPLY} policies/ (docs/security.md)")
     return Finding("policies", "Good", "the writes of masters are checked")
 
 
@@ -264,6 +279,20 @@ async def _resize(cluster: Cluster) -> Finding:
         return Finding("resize", "Good", "CPU and memory of running pods change in place")
     message = "CPU and memory change by replacing pods; in place from Kubernetes 1.33 on"
     return Finding("resize", "Note", message)
+
+
+async def _budgets(cluster: Cluster) -> list[Finding]:
+    """Return what is wrong with budgets and autoscalers that the user may list."""
+    kube = cluster.kube
+    try:
+        budgets = (await kube.list(DISRUPTION_BUDGETS, cluster.namespace))["items"]
+        scalers = (await kube.list(POD_AUTOSCALERS, cluster.namespace))["items"]
+        jobs = (await kube.list(ELASTIC_JOBS, cluster.namespace, as_type=_Jobs)).items
+    except (KubeError, msgspec.ValidationError):
+        return []
+    problems = [(each, BUDGET_REMEDY) for each in budget_problems(budgets)]
+    problems += [(each, SCALER_REMEDY) for each in scaler_problems(scalers, jobs)]
+    return [Finding("budgets", "Bad", message, remedy) for message, remedy in problems]
 
 
 async def _kueue(cluster: Cluster) -> Finding:

@@ -6,7 +6,6 @@ import asyncio
 import logging
 
 from elasticjob_master.controller import Controller
-from elasticjob_master.core.rendezvous.events import MasterStalled
 
 log = logging.getLogger(__name__)
 
@@ -28,7 +27,7 @@ async def run(controller: Controller) -> None:
                 "the master was suspended for %.1f s; no member counts as silent in that time",
                 now - last,
             )
-            controller.handle(MasterStalled(now - last))
+            controller.suspended(now - last)
             await asyncio.sleep(0)  # handle the messages that have arrived first
         last = now
         controller.decisions.decide_if_due()

@@ -221,6 +221,11 @@ class Controller:
         self._apply(event)
         self._decide_soon()
 
+    def suspended(self, seconds: float) -> None:
+        """Handle that this master did not run for so long: neither silence nor a rate counts."""
+        self.scaling.world_changed()
+        self.handle(events.MasterStalled(seconds))
+
     # --- the job
 
     def observe_job(self, facts: JobFacts) -> None:

@@ -211,7 +211,7 @@ class ScalingControl:
     # --- reading
 
     def world_changed(self) -> None:
-        """Measure again, because the measurements of the last world do not count."""
+        """Measure again, because the window so far would not be a rate of the present world."""
         self.autoscaler.world_changed()
 
     def activity(self, view: JobView, scaling: JobScaling, now: float) -> Activity:

@@ -239,6 +239,29 @@ BAD_JOBS: dict[str, tuple[Json, *tuple[str, ...]]] = {
         "9",
         "at most 8 items",
     ),
+    "a whole number as a fraction": (
+        job(roles={"worker": {"replicas": 3.0}}),
+        "spec.replicaSpecs[worker]",
+        "minReplicas, replicas: write whole numbers, such as 3, not 3.0",
+    ),
+    "delays as fractions": (
+        job(
+            roles={
+                "worker": {
+                    "restartRules": [
+                        {"action": "Ignore", "minDelaySeconds": 1.0, "maxDelaySeconds": 3.0}
+                    ]
+                }
+            },
+        ),
+        "spec.replicaSpecs[worker].restartRules[0]",
+        "maxDelaySeconds, minDelaySeconds: write whole numbers",
+    ),
+    "multiples as fractions": (
+        job(roles={"worker": {"replicas": 4}}, autoscaling={"multipleOf": 2.0}),
+        "spec",
+        "multipleOf, replicas: write whole numbers",
+    ),
     "no roles": (job(roles={}), "spec.replicaSpecs", "at least 1"),
     "an empty template": (
         job(roles={"worker": {"template": {}}}),
@@ -399,6 +422,17 @@ async def test_a_bad_job_is_rejected_by_field(kube: Kube, namespace: str, case: 
     body, *parts = BAD_JOBS[case]
     message = await refused(kube, namespace, ELASTIC_JOBS, body)
     assert [part for part in parts if part not in message] == [], message
+
+
+async def test_a_whole_fraction_that_no_rule_reads_is_stored_as_a_whole_number(
+    kube: Kube, namespace: str
+) -> None:
+    stored = await kube.create(
+        ELASTIC_JOBS, namespace, job(roles={"worker": {"slotsPerReplica": 2.0}})
+    )
+    slots = msgspec.convert(stored, ElasticJob).spec.replica_specs["worker"].slots_per_replica
+    assert slots == 2
+    assert type(slots) is int
 
 
 @pytest.mark.guarantee("bad-input-is-refused")
@@ -715,6 +749,12 @@ BAD_REQUESTS: dict[str, tuple[Resource, Json, *tuple[str, ...]]] = {
     "negative": (SCALE_OUTS, {"count": -1}, "spec.count", "-1"),
     "a word": (SCALE_OUTS, {"count": "two"}, "spec.count", "integer"),
     "a fraction": (SCALE_OUTS, {"count": 1.5}, "spec.count", "int64"),
+    "a whole number as a fraction": (
+        SCALE_INS,
+        {"count": 2.0},
+        "spec",
+        "count: write whole numbers, such as 3, not 3.0",
+    ),
     "no count": (SCALE_OUTS, {}, "spec.count", "Required"),
     "no job": (SCALE_OUTS, {"count": 1, "jobName": None}, "spec.jobName", "Required"),
     "a script that is too long": (
@@ -759,6 +799,16 @@ BAD_PLANS: dict[str, tuple[Json, *tuple[str, ...]]] = {
         {"replicaResourceSpecs": {"worker": {}}},
         "spec.replicaResourceSpecs[worker]",
         "nothing to do",
+    ),
+    "a whole number as a fraction": (
+        {"replicaResourceSpecs": {"worker": {"replicas": 3.0}}},
+        "spec.replicaResourceSpecs[worker]",
+        "replicas: write whole numbers, such as 3, not 3.0",
+    ),
+    "an index as a fraction": (
+        {"removePods": [{"role": "worker", "index": 1.0}]},
+        "spec.removePods[0]",
+        "index: write whole numbers",
     ),
     "negative": (
         {"replicaResourceSpecs": {"worker": {"replicas": -2}}},

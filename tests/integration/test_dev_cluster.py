@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from elasticjob_cli.dev.cluster import next_steps
 from elasticjob_kube.errors import Refused
 from elasticjob_kube.resources import CRDS, NODES, PODS
 from elasticjob_kube.session import Kube, connect
@@ -157,9 +158,12 @@ def test_a_cluster_with_an_operator_accepts_jobs_at_once(state: Path) -> None:
     contradiction = dev("up", "--control-plane-only", "--state", state)
     assert contradiction.returncode == 1
     assert "is up with a node" in contradiction.stderr
+    apply_definitions = next_steps(Path())[1].partition(" && ")[0]
     script = "\n".join(
         (
             answer.stdout,
+            f"warnings=$({apply_definitions} 2>&1 > /dev/null)",
+            '[ -z "$warnings" ] || { echo "$warnings"; exit 1; }',
             "elasticjob submit examples/digits.yaml",
             "elasticjob wait digits --for=step=1 --timeout=120; status=$?",
             "uid=$(kubectl get ej digits -o 'jsonpath={.metadata.uid}')",

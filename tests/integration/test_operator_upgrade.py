@@ -1,20 +1,30 @@
-"""Upgrades CRDs and operators, and applies plans a second time."""
+"""Upgrades CRDs and operators, also from earlier CRDs, and applies plans a second time."""
 
 from __future__ import annotations
 
 import asyncio
 import copy
 import json
+import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from elasticjob_api.meta import Json
-from elasticjob_kube.resources import CRDS, ELASTIC_JOBS, PODS, SCALE_PLANS
+from elasticjob_kube.errors import NotFound, Refused
+from elasticjob_kube.resources import (
+    CRDS,
+    ELASTIC_JOBS,
+    PODS,
+    SCALE_INS,
+    SCALE_OUTS,
+    SCALE_PLANS,
+)
 from elasticjob_kube.session import Kube
 from elasticjob_localcluster.cluster import Cluster
+from elasticjob_localcluster.crds import apply_crds
 
-from tests.conftest import own_cluster
+from tests.conftest import REPOSITORY, own_cluster
 from tests.support.fake_kubelet import kubelet
 from tests.support.operator_process import (
     has_logged,
@@ -28,6 +38,12 @@ from tests.support.operator_process import (
 from tests.support.wait import until
 
 pytestmark = pytest.mark.thorough
+
+EARLIER = ("af76ef11", "9aea0cb6", "5f6cd71b", "b813bee2")
+"""Commits with definitions from which an upgrade is tried, from the first ones on."""
+TEMPLATE: Json = {
+    "spec": {"containers": [{"name": "train", "image": "train:1", "command": ["train"]}]}
+}
 
 
 @pytest.fixture(scope="module")
@@ -72,6 +88,70 @@ async def test_another_operator_and_changed_definitions_restart_no_pod(
             "elasticjobs.elasticjob.dev",
             {"spec": {"versions": definition["spec"]["versions"]}},
         )
+
+
+@pytest.mark.guarantee("upgrade-while-jobs-run")
+@pytest.mark.parametrize("commit", EARLIER)
+async def test_objects_of_earlier_definitions_can_be_scaled_released_and_deleted(
+    cluster: Cluster, kube: Kube, namespace: str, tmp_path: Path, commit: str
+) -> None:
+    await apply_crds(cluster.kubeconfig, _earlier_definitions(commit, tmp_path))
+    # The present definitions refuse a template without a container.
+    unfit = manifest(ELASTIC_JOBS, "unfit", **_spec({}))
+    objects = [
+        (ELASTIC_JOBS, unfit),
+        (ELASTIC_JOBS, manifest(ELASTIC_JOBS, "old", **_spec(TEMPLATE))),
+        (SCALE_PLANS, manifest(SCALE_PLANS, "old", jobName="old", createPods=[{}])),
+        (SCALE_OUTS, manifest(SCALE_OUTS, "old", jobName="old", count=1)),
+        (SCALE_INS, manifest(SCALE_INS, "old", jobName="old", podNames=["old-worker-1"])),
+    ]
+    try:
+        await until("they are enforced", lambda: _accepts(kube, namespace, unfit))
+        for resource, body in objects:
+            body["metadata"]["finalizers"] = ["example.com/kept"]
+            await kube.create(resource, namespace, body)
+    finally:
+        await apply_crds(cluster.kubeconfig, REPOSITORY / "crds")
+    await until("the present ones are enforced", lambda: _refuses(kube, namespace, unfit))
+    scale = {"spec": {"replicas": 3}}
+    await kube.patch(ELASTIC_JOBS, namespace, "old", scale, subresource="scale")
+    stored = await kube.get(ELASTIC_JOBS, namespace, "old")
+    assert stored["spec"]["replicaSpecs"]["worker"]["replicas"] == 3
+    for resource, body in objects:
+        name = body["metadata"]["name"]
+        await kube.delete(resource, namespace, name)
+        await kube.patch(resource, namespace, name, {"metadata": {"finalizers": None}})
+        with pytest.raises(NotFound):
+            await kube.get(resource, namespace, name)
+
+
+def _earlier_definitions(commit: str, folder: Path) -> Path:
+    """Return the folder with the definitions of a commit."""
+    archive = subprocess.run(
+        ["git", "-C", REPOSITORY, "archive", commit, "crds"], capture_output=True, check=False
+    )
+    if archive.returncode != 0:
+        pytest.skip(f"this is not a clone with commit {commit}: {archive.stderr.decode()}")
+    subprocess.run(["tar", "-x", "-C", folder], input=archive.stdout, check=True)
+    return folder / "crds"
+
+
+def _spec(template: Json) -> Json:
+    worker = {"replicas": 2, "template": template}
+    return {"framework": "custom", "replicaSpecs": {"worker": worker}}
+
+
+async def _accepts(kube: Kube, namespace: str, job: Json) -> bool:
+    try:
+        await kube.create(ELASTIC_JOBS, namespace, job, dry_run=True)
+    except Refused:
+        return False
+    return True
+
+
+async def _refuses(kube: Kube, namespace: str, job: Json) -> bool:
+    fresh = {**job, "metadata": {"name": "fresh"}}
+    return not await _accepts(kube, namespace, fresh)
 
 
 @pytest.mark.guarantee("plan-runs-once-in-order", "repeated-or-stale-plans")

@@ -136,6 +136,8 @@ async def _bring_operator(cluster: Cluster, definitions: Path) -> None:
     await start_operator(cluster)
 
 
+_APPLY_DEFINITIONS = "kubectl apply --server-side --force-conflicts -f crds -f policies"
+"""As this cluster and `make install` apply them: another way would warn about each object."""
 _WAIT_FOR_DEFINITIONS = (
     "kubectl wait crd --all "
     """--for=jsonpath='{.status.conditions[?(@.type=="Established")].status}'=True"""
@@ -152,7 +154,7 @@ def next_steps(programs: Path) -> list[str]:
     return [
         "It has neither the definitions of jobs nor the operator (--operator brings both). "
         "With KUBECONFIG and PATH as below, in a checkout:",
-        f"  kubectl apply -f crds -f policies && {_WAIT_FOR_DEFINITIONS}",
+        f"  {_APPLY_DEFINITIONS} && {_WAIT_FOR_DEFINITIONS}",
         f"  {shlex.quote(str(programs / 'elasticjob-operator'))} &",
         "  kubectl apply -f examples/digits.yaml && kubectl get ej -w",
     ]

@@ -110,12 +110,19 @@ def _plan_for(observed: Observed, request: ScaleIn | ScaleOut) -> ScalePlan:
 
 
 def _warnings_of(job: ElasticJob) -> tuple[str, ...]:
+    warnings = []
+    roles = job.spec.replica_specs
+    if names.ROLE_WORKER not in roles:
+        warnings.append(
+            f"spec.replicaSpecs: the job has no role {names.ROLE_WORKER}, so that kubectl scale "
+            "and HPAs cannot change it, and a PodDisruptionBudget with maxUnavailable or a "
+            "percentage allows no eviction; docs/placement.md"
+        )
     role = job.spec.autoscaling.role
-    spec = job.spec.replica_specs.get(role)
-    is_fixed = spec is not None and spec.min_replicas == spec.max_replicas
-    if not job.spec.autoscaling.enabled or not is_fixed:
-        return ()
-    return (
-        f"spec.autoscaling.enabled: the number of members of role {role} stays as it is, because "
-        f"minReplicas and maxReplicas are both {job.spec.replica_specs[role].min_replicas}",
-    )
+    is_fixed = role in roles and roles[role].min_replicas == roles[role].max_replicas
+    if job.spec.autoscaling.enabled and is_fixed:
+        warnings.append(
+            f"spec.autoscaling.enabled: the number of members of role {role} stays as it is, "
+            f"because minReplicas and maxReplicas are both {roles[role].min_replicas}"
+        )
+    return tuple(warnings)

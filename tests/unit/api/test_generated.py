@@ -68,6 +68,13 @@ def everywhere(schema: dict[str, Any], path: str) -> Iterator[tuple[str, dict[st
             yield from everywhere(schema[key], path + suffix)
 
 
+@pytest.mark.parametrize("plural", KINDS)
+def test_a_rule_at_the_root_refuses_no_update_of_a_stored_object(plural: str) -> None:
+    for rule in schema_of(plural).get("x-kubernetes-validations", ()):
+        assert rule["optionalOldSelf"]
+        assert rule["rule"].startswith("oldSelf.hasValue() || ")
+
+
 def test_generated_files_are_current() -> None:
     assert generate.main(["--check"]) == 0, "run `make generate`"
 

@@ -126,6 +126,17 @@ class Job:
         self.scaling.plan_not_created(self.controller, self.scaling.wish)
 
 
+async def test_a_time_in_which_the_master_was_suspended_is_in_no_measurement() -> None:
+    """A machine that sleeps stops the training and the master alike."""
+    job = Job(members=2, desired=2)
+    job.train(0, 5, 100.0)
+    job.controller.suspended(20.0)
+    job.train(25, 27, 100.0)
+    assert job.asked == [], "no size is chosen by what was trained while nothing ran"
+    job.train(27, 37, 100.0)
+    assert job.scaling.autoscaler.memory.rates.mean(2) == pytest.approx(100.0)
+
+
 def test_a_reached_size_is_measured_and_one_plan_is_asked_for_at_a_time() -> None:
     job = Job(members=2, desired=2)
     job.train(0, 5, 100.0)

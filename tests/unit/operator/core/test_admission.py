@@ -70,6 +70,15 @@ def test_an_auto_scaler_that_has_no_choice_gets_a_warning() -> None:
     assert judge_job(job(autoscaling={"enabled": True}), None) == Verdict()
 
 
+def test_a_job_that_kubernetes_cannot_scale_or_count_gets_a_warning() -> None:
+    template = {"spec": {"containers": [{"name": "train", "image": "i", "command": ["train"]}]}}
+    spec = {"framework": "custom", "replicaSpecs": {"sweep": {"template": template}}}
+    sweep = msgspec.convert({"metadata": {"name": "sweep"}, "spec": spec}, ElasticJob)
+    [warning] = judge_job(sweep, None).warnings
+    assert "no role worker" in warning
+    assert "a PodDisruptionBudget with maxUnavailable or a percentage allows no" in warning
+
+
 def test_plans_of_operator_and_masters_and_of_a_job_that_is_not_begun_pass() -> None:
     spec = {"jobName": "job", "removePods": [{"role": "ps", "index": 0}]}
     plan = msgspec.convert({"metadata": {"namespace": "n"}, "spec": spec}, ScalePlan)
