@@ -9,6 +9,7 @@ from __future__ import annotations
 import dataclasses
 from dataclasses import dataclass, field
 
+from elasticjob_operator.core.sharing.curves import speed
 from elasticjob_operator.core.sharing.model import Amounts, Pool, PooledJob, Sharing
 from elasticjob_operator.core.sharing.promises import promised_at_start
 from elasticjob_operator.core.sharing.share import share
@@ -35,6 +36,7 @@ class Job:
     plans: list[tuple[float, int]] = field(default_factory=list)
     rates: dict[int, float] = field(default_factory=dict)
     left: float | None = None
+    least_said: float = float("inf")
     work: float | None = None
     """Seconds that it still takes with one member, if it tells how long it takes."""
     ends_at: float | None = None
@@ -101,9 +103,19 @@ class World:
             changed=job.changed,
             is_kept=bool(job.plans or job.leaving or (promised and not pods)),
             ends_at=job.ends_at,
-            left=job.left if job.work is None else job.work / max(size, 1) ** POWER,
+            work=self._samples_left(job, max(size, 1)),
             rates=job.rates,
         )
+
+    def _samples_left(self, job: Job, size: int) -> float | None:
+        """Return the least that a job has said so far, by its seconds left at its size."""
+        rate = speed(job.rates)
+        if job.work is not None:
+            return job.work * rate(1)
+        if job.left is not None:
+            job.least_said = min(job.least_said, job.left * rate(size))
+            return job.least_said
+        return None
 
     def tick(self, *, killed_after: int | None = None) -> Sharing:
         """Decide and carry out; after `killed_after` writes the operator is a new one."""

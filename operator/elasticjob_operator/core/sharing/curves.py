@@ -50,17 +50,18 @@ def _power(small: tuple[int, float], large: tuple[int, float]) -> float:
     return min(max(power, 0.0), 1.0)
 
 
-def seconds_left(job: PooledJob, now: float) -> float:
-    """Return the seconds that a job probably needs at its present size.
+def work_left(job: PooledJob, now: float) -> float:
+    """Return the samples that a job probably needs, whatever its present size.
 
-    A job that does not say, or that should have ended by what it said first, probably needs as long
-    as it has run: so it is with lengths of jobs in shared clusters.
+    A job that does not say, or that should have ended by what it said, probably needs as long as it
+    has run: so it is with lengths of jobs in shared clusters.
     """
     age = max(now - job.since, 0.0)
+    slowest = speed(job.rates)(job.minimum)
     is_late = job.ends_at is not None and now > job.ends_at + 0.5 * age
-    if job.left is None or is_late:
-        return max(age, _UNKNOWN_SECONDS)
-    return max(job.left, age * _LEAST_PART, _SHORTEST)
+    if job.work is None or is_late:
+        return max(age, _UNKNOWN_SECONDS) * slowest
+    return max(job.work, max(age * _LEAST_PART, _SHORTEST) * slowest)
 
 
 def loss(job: PooledJob, size: int) -> float:

@@ -34,12 +34,15 @@ class Memory:
         promised: the members for which the job may have pods.
         waits_since: since when it has had less than it should get.
         ends_at: the end that it announced when it was first near.
+        work: the samples that are left, by the least that it has said: a job that says the same at
+            any size would otherwise seem to need less whenever it is small.
         rates: samples per second as seen at different sizes.
     """
 
     promised: int | None = None
     waits_since: float | None = None
     ends_at: float | None = None
+    work: float | None = None
     rates: dict[int, float] = field(default_factory=dict)
 
 
@@ -144,7 +147,6 @@ def fact(
     promised = min(promised, max(desired, queue.requested))
     asked = max(queue.requested, (replica.asked if replica else None) or 0)
     waits_for_all = job.spec.run_policy.start_policy == "AllReady"
-    progress = job.status.progress
     return PooledJob(
         name=job.metadata.name,
         size=min(desired, promised) if queue.size is None else min(queue.size, promised),
@@ -167,7 +169,7 @@ def fact(
         or bool(promised and not live),
         may_grow_at=_may_grow_at(plans),
         ends_at=memory.ends_at,
-        left=progress.eta_seconds if progress else None,
+        work=memory.work if memory.rates else None,
         rates=memory.rates,
     )
 
@@ -242,6 +244,8 @@ def remember(memory: Memory, job: ElasticJob, found: PooledJob, ready: int, now:
     if left is not None and left <= NEARLY_DONE_SECONDS and memory.ends_at is None:
         memory.ends_at = now + left
     rate = progress.samples_per_second
+    if left is not None and rate:
+        memory.work = min(left * rate, left * rate if memory.work is None else memory.work)
     if rate and not found.is_kept and found.size == found.desired == ready:
         known = memory.rates.get(ready, rate)
         memory.rates[ready] = 0.7 * known + 0.3 * rate

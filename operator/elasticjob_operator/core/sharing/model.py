@@ -55,7 +55,7 @@ class PooledJob:
         is_kept: the pool cannot change it now: a plan runs, or somebody else decides.
         may_grow_at: the pool does not enlarge it before, as the cluster had no nodes for it.
         ends_at: the end that it announced when it was first near; None if it was not yet.
-        left: the seconds that it says are left at its size; None if it does not say.
+        work: the samples that are left, by the least that it has said; None if it has not.
         rates: samples per second as seen at different sizes.
     """
 
@@ -77,7 +77,7 @@ class PooledJob:
     is_kept: bool = False
     may_grow_at: float = 0.0
     ends_at: float | None = None
-    left: float | None = None
+    work: float | None = None
     rates: Mapping[int, float] = field(default_factory=dict)
 
     def is_nearly_done(self, now: float) -> bool:

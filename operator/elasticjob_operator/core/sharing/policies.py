@@ -11,7 +11,7 @@ from __future__ import annotations
 import heapq
 from collections.abc import Callable, Iterable, Sequence
 
-from elasticjob_operator.core.sharing.curves import seconds_left, speed
+from elasticjob_operator.core.sharing.curves import speed, work_left
 from elasticjob_operator.core.sharing.model import Pool, PooledJob
 from elasticjob_operator.core.sharing.room import Room, next_size, stepped, total
 
@@ -153,7 +153,7 @@ def _gain(filling: _Filling, job: PooledJob) -> Callable[[int, int], float | Non
     For its part of the pool, and None for a step that hardly makes the job faster.
     """
     rate = speed(job.rates)
-    work = seconds_left(job, filling.now) * rate(max(job.size, 1))
+    work = work_left(job, filling.now)
 
     def rank(size: int, following: int) -> float | None:
         gained = rate(following) - rate(size)

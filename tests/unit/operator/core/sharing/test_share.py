@@ -177,6 +177,14 @@ def test_small_differences_move_nobody() -> None:
     assert not any(each.resizes for each in world.run(600))
 
 
+def test_jobs_that_do_not_say_how_long_they_take_take_turns_at_nothing() -> None:
+    """What is left does not seem to depend on the size, which would move members for ever."""
+    jobs = [running(f"j{n}", n, minimum=1, wanted=2) for n in (1, 2)]
+    world = World(pool(3000, policy="Throughput"), jobs)
+    world.run(600)
+    assert world.plans == 0
+
+
 @pytest.mark.guarantee("pool-shares")
 def test_a_job_that_lies_about_its_curve_and_its_end_takes_no_other_job_s_floor() -> None:
     liar = running("liar", 4, wanted=64, rates={1: 1.0, 4: 1e12}, left=1.0, ends_at=1e9)
