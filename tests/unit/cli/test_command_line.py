@@ -322,6 +322,16 @@ def test_a_wrong_choice_is_refused_with_the_choices_alone() -> None:
     assert "Invalid value for '--output' / '-o': 'nonsense' is not one of" in result.output
 
 
+@pytest.mark.parametrize(
+    ("line", "meant"), [("init --framework torch", "pytorch"), ("list -o jsn", "json")]
+)
+def test_a_wrong_choice_gets_a_suggestion(line: str, meant: str) -> None:
+    arguments = line.split()
+    result = CliRunner().invoke(command_line(arguments[:1]), arguments)
+    assert result.exit_code == 2
+    assert result.output.endswith(f". Did you mean {meant}?\n")
+
+
 @pytest.mark.parametrize("line", ["-h", "list -h", "scale -h", "run -h", "dev -h", "dev up -h"])
 def test_help_has_a_short_option(line: str) -> None:
     arguments = line.split()
