@@ -53,8 +53,8 @@ _RECEIVE = _STATE_GIB * 8.6 / 10
 NONE = Costs(5.6, 5.2, _STORAGE, _STORAGE, _STORAGE, missing=30)
 STANDBY = replace(NONE, kill=2.2, join=1.4)
 IN_MEMORY = replace(STANDBY, save=_COPY, load=_COPY, load_of_joiner=_RECEIVE)
-IN_PROCESS = replace(IN_MEMORY, kill=2.2, join=0.1)
-SILENT = replace(IN_PROCESS, kill=3 + 2.2)
+IN_PROCESS = replace(IN_MEMORY, kill=0.3, join=0.1)
+SILENT = replace(IN_PROCESS, kill=3 + 0.3)
 """Each node vanishes without closing its connections. The other members notice it after 3 s."""
 WAYS = {
     "no standby, storage": NONE,

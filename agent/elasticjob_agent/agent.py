@@ -80,6 +80,7 @@ class Agent:
             pod_uid=config.pod_uid,
             on_report=self._connection.report,
             on_world_joined=self._report_joined,
+            on_world_left=self._report_left,
             handlers=self._state_calls.handlers,
         )
         self._horovod = HorovodRendezvous(
@@ -247,6 +248,9 @@ class Agent:
 
     def _report_joined(self, round_: int) -> None:
         self._connection.send(pb.AgentMessage(joined=pb.Joined(round=round_)))
+
+    def _report_left(self, round_: int, ends: bool) -> None:
+        self._connection.send(pb.AgentMessage(world_left=pb.WorldLeft(round=round_, ends=ends)))
 
     def _handle_sigterm(self) -> None:
         self._handle(events.DrainRequested(grace=self._config.drain_seconds, by_node=True))

@@ -5,6 +5,7 @@ The protocol is JSON lines, which any interpreter can write. A process sends
     {"step": 7, …}             a step report
     {"stoppable": true}        it listens for stops
     {"stopping": true}         it ends because of a stop
+    {"left": 3, "ends": true}  it has left that world, and ends; without "ends" it waits for another
     {"world": 3}               its parent has joined that world
     {"id": 1, "call": …}       a call
 and receives answers with the same id, {"stop": true} (with "leaving": true if this member leaves),
@@ -93,6 +94,7 @@ class TrainingSocket:
         pod_uid: str,
         on_report: Callable[[StepReport], None],
         on_world_joined: Callable[[int], None] = lambda _round: None,
+        on_world_left: Callable[[int, bool], None] = lambda _round, _ends: None,
         handlers: Mapping[str, Handler] = MappingProxyType({}),
     ) -> None:
         """Create the socket's folder.
@@ -102,11 +104,13 @@ class TrainingSocket:
             pod_uid: the UID of this pod.
             on_report: called with each step report.
             on_world_joined: called with the round of a world when all processes have joined it.
+            on_world_left: called when all processes have left one, with whether all of them end.
             handlers: the handlers of calls that the agent itself answers, by name.
         """
         self._proxy = MasterProxy(channel, pod_uid, handlers)
         self._on_report = on_report
         self._on_world_joined = on_world_joined
+        self._on_world_left = on_world_left
         self._folder = Path(
             tempfile.mkdtemp(prefix="elasticjob-", dir=writable_directory.path_for_sockets())
         )
@@ -119,6 +123,7 @@ class TrainingSocket:
         self._processes = 1
         self._announced = agent_pb2.WorldChanged()
         self._joined_ranks: set[int] = set()
+        self._left: dict[int, tuple[int, bool]] = {}
         self._disconnected = asyncio.Event()
         self._stacks: tuple[int, asyncio.Future[Any]] | None = None
         self._last_stacks = 0
@@ -185,6 +190,7 @@ class TrainingSocket:
         self._processes = processes
         self._announced = agent_pb2.WorldChanged()
         self._joined_ranks = set()
+        self._left = {}
         self.joined_round = 0
         self._proxy.local_barriers.begin_processes()
 
@@ -279,6 +285,8 @@ class TrainingSocket:
             connection.stoppable = True
         elif message.get("stopping") is True:
             self.stop_confirmed = self.stop_confirmed or connection.round == self._round
+        elif "left" in message:
+            self._leave_world(connection, message)
         elif "world" in message:
             if message["world"] == self._announced.world.round:
                 self._next_world(connection)
@@ -321,6 +329,15 @@ class TrainingSocket:
             self._on_world_joined(world.round)
         del answer["result"]["members"]  # the call `members` returns them
         return answer
+
+    def _leave_world(self, connection: _Connection, message: dict[str, Any]) -> None:
+        round_ = connection.world_round
+        if connection.round != self._round or message["left"] != round_:
+            return
+        self._left[connection.local_rank] = (round_, message.get("ends") is True)
+        ends = [ends for left, ends in self._left.values() if left == round_]
+        if len(ends) >= self._processes:
+            self._on_world_left(round_, all(ends))
 
     def _introduce(self, connection: _Connection, message: dict[str, Any]) -> None:
         try:

@@ -297,7 +297,7 @@ class RunPolicy(Object, frozen=True):
     stop: Annotated[
         bool,
         Meta(
-            description="True: the job ends as Failed with the reason Stopped, and is not "
+            description="True: the job ends in the phase Stopped, and is not "
             "retried. Its members are drained first. This cannot be undone."
         ),
     ] = False

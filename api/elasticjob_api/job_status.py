@@ -23,9 +23,10 @@ from elasticjob_api.resources import Quantities
 from elasticjob_api.scripts import ScriptEnd
 
 Phase = Literal[
-    "Pending", "Starting", "Running", "Scaling", "Suspended", "Retrying", "Succeeded", "Failed"
-]
-ENDED: tuple[Phase, ...] = ("Succeeded", "Failed")
+    "Pending", "Starting", "Running", "Scaling", "Suspended", "Retrying", "Succeeded", "Failed",
+    "Stopped",
+]  # fmt: skip
+ENDED: tuple[Phase, ...] = ("Succeeded", "Failed", "Stopped")
 """The phases of a job that has ended."""
 _BY_INDEX = {"x-kubernetes-map-type": "atomic"}
 """For maps with an entry for each member: `managedFields` would double the object if it named each

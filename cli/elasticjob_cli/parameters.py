@@ -12,6 +12,15 @@ from typing import Any
 import typer
 from typer.core import TyperArgument, TyperCommand, TyperGroup, TyperOption
 
+from elasticjob_cli.common.arguments import Argument, Option
+
+
+def typer_parameter(spec: Option | Argument) -> Any:
+    """Return typer's form of an option or argument."""
+    if isinstance(spec, Argument):
+        return typer.Argument(**spec.settings)
+    return typer.Option(*spec.names, **spec.settings)
+
 
 class _Option(TyperOption):
     def process_value(self, ctx: Any, value: Any) -> Any:

@@ -75,6 +75,7 @@ async def open_cluster(access: Access) -> AsyncIterator[Cluster]:
             kubeconfig=access.kubeconfig,
             context=access.context,
             connections=_CONNECTIONS,
+            brief=True,
         ) as kube:
             yield Cluster(kube, namespace)
     except NoAccess as error:

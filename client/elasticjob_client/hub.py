@@ -20,7 +20,6 @@ from contextlib import asynccontextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
 
-import aiohttp
 from aiohttp import web
 from elasticjob_api.addresses import host_port
 from elasticjob_kube import open_files
@@ -29,6 +28,7 @@ from elasticjob_kube.connection import open_http
 from elasticjob_kube.errors import NoAccess
 from elasticjob_kube.guarded_server import GuardedServer, healthy
 from elasticjob_kube.session import Kube
+from elasticjob_kube.transport import Http
 
 from elasticjob_client.cluster import Cluster
 from elasticjob_client.errors import ClientError
@@ -55,9 +55,7 @@ class Users:
         namespaces: the namespaces to try for users who may not list them.
     """
 
-    def __init__(
-        self, http: aiohttp.ClientSession, access: Access, namespaces: Sequence[str]
-    ) -> None:
+    def __init__(self, http: Http, access: Access, namespaces: Sequence[str]) -> None:
         self._http = http
         self._access = access
         self._namespaces = namespaces

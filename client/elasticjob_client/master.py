@@ -19,7 +19,7 @@ from contextlib import (
     suppress,
 )
 from dataclasses import dataclass, replace
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 import grpc.aio
 from elasticjob_api import names
@@ -31,9 +31,11 @@ from elasticjob_kube.resources import CONFIG_MAPS, SECRETS
 
 from elasticjob_client.cluster import Cluster
 from elasticjob_client.errors import ClientError, MasterUnavailable, MasterUnreachable, NoSuchObject
-from elasticjob_client.forwarding import Forwarding, forward
 from elasticjob_client.jobs import get_job
 from elasticjob_client.related import pods_of
+
+if TYPE_CHECKING:
+    from elasticjob_client.forwarding import Forwarding
 
 T = TypeVar("T")
 CALL_SECONDS = 5.0
@@ -261,6 +263,8 @@ async def forward_to_master(
     name = names.master_pod(job.metadata.name, job.status.master.incarnations - 1)
     if not any(pod["metadata"]["name"] == name and _runs(pod) for pod in pods):
         raise MasterUnreachable(f"{where} has no pod that runs")
+    from elasticjob_client.forwarding import forward  # slow: it imports aiohttp
+
     async with forward(cluster, name, port) as forwarding:
         yield forwarding
 

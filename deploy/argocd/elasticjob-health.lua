@@ -6,7 +6,7 @@ if status.observedGeneration ~= obj.metadata.generation then
 end
 if status.phase == "Failed" then
   health.status = "Degraded"
-elseif status.phase == "Suspended" then
+elseif status.phase == "Suspended" or status.phase == "Stopped" then
   health.status = "Suspended"
 else
   for _, condition in ipairs(status.conditions or {}) do

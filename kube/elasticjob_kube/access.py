@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import os
 import ssl
+import sys
 import time
-import urllib.request
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -21,6 +21,8 @@ from elasticjob_kube.errors import NoAccess
 
 SERVICE_ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 """Where every pod finds its token and the API server's certificate authority."""
+_HAS_SETTINGS = sys.platform in ("darwin", "win32")
+"""Whether a proxy may be set outside of the environment."""
 TOKEN_SECONDS = 10.0
 """Age at which a token is read again; the kubelet replaces it long before it expires."""
 
@@ -141,6 +143,10 @@ def pod_namespace() -> str:
 
 def proxy_for(host: str) -> str | None:
     """Return the proxy that HTTPS_PROXY and NO_PROXY name for an API server."""
+    if not any(name.casefold().endswith("_proxy") for name in os.environ) and not _HAS_SETTINGS:
+        return None
+    import urllib.request  # slow
+
     url = urlsplit(host)
     if urllib.request.proxy_bypass(url.hostname or ""):
         return None

@@ -10,12 +10,12 @@ import asyncio
 from contextlib import suppress
 from typing import Any
 
-import aiohttp
 import msgspec
 from elasticjob_api.meta import Json
 
 from elasticjob_kube.errors import Cause, Expired, KubeError, Refused, TryLater, error_from
 from elasticjob_kube.salvage import cut
+from elasticjob_kube.transport import Response
 
 UNDECODABLE = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 """The errors of msgspec for JSON that it cannot decode."""
@@ -107,7 +107,7 @@ async def decode_event(line: bytes) -> WatchEvent:
     return event
 
 
-def answer_error(response: aiohttp.ClientResponse, data: bytes) -> KubeError:
+def answer_error(response: Response, data: bytes) -> KubeError:
     """Return the error that an answer with a status of 400 or more stands for."""
     try:
         status = msgspec.json.decode(data, type=_Status)

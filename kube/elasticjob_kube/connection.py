@@ -1,4 +1,4 @@
-"""Opens the connections to the API server, which notice when their other end has gone."""
+"""The connections of programs that run for long, by aiohttp."""
 
 from __future__ import annotations
 
@@ -7,7 +7,8 @@ import encodings.idna  # noqa: F401 (the first connection would, when no file ma
 import io
 import logging
 import socket
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from typing import Any
 
 import aiohttp
@@ -18,25 +19,14 @@ from aiohttp.client_reqrep import ConnectionKey
 from elasticjob_api.transports import abort
 
 from elasticjob_kube.access import Access
+from elasticjob_kube.transport import (
+    CONNECT_SECONDS,
+    KEEP_ALIVE_SECONDS,
+    MAX_LINE_BYTES,
+    probe,
+)
 
 log = logging.getLogger(__name__)
-KEEP_ALIVE_SECONDS = 75.0
-"""How long an idle connection is kept; the API server closes it after 90. A new connection costs
-more than a request.
-"""
-CONNECT_SECONDS = 5.0
-"""TCP repeats a lost packet after 1 s and 3 s. A new attempt is better than its next one, after
-7 s.
-"""
-_SOCKET_OPTIONS = {
-    "TCP_KEEPIDLE": 10,
-    "TCP_KEEPINTVL": 3,
-    "TCP_KEEPCNT": 2,
-    "TCP_USER_TIMEOUT": 15_000,
-}
-"""If the other end disappears, a connection breaks after 16 s, whether it is idle or sending. So no
-request is sent on a dead connection from the pool.
-"""
 _CHUNKED_BODY_BYTES = 1024 * 1024
 """A larger body is sent in parts, so that it does not block the event loop."""
 
@@ -65,17 +55,60 @@ class ClosingConnector(aiohttp.TCPConnector):
                 abort(protocol.transport)
 
 
-def open_http(access: Access) -> aiohttp.ClientSession:
-    """Return an HTTP session with the certificates and the proxy of an access."""
+class AioHttp:
+    """Connections by aiohttp, as `transport.Http` describes them."""
+
+    failures: tuple[type[Exception], ...] = (aiohttp.ClientError,)
+
+    def __init__(self, session: aiohttp.ClientSession, connector: ClosingConnector) -> None:
+        self._session = session
+        self._connector = connector
+
+    def request(
+        self,
+        method: str,
+        url: str,
+        *,
+        params: Mapping[str, str],
+        headers: Mapping[str, str],
+        seconds: float | None,
+        body: bytes | None = None,
+        before_write: Callable[[], None] | None = None,
+    ) -> AbstractAsyncContextManager[aiohttp.ClientResponse]:
+        """Send a request, as `Http.request` says."""
+        connect = CONNECT_SECONDS if seconds is None else min(seconds, CONNECT_SECONDS)
+        return self._session.request(
+            method,
+            url,
+            params=params,
+            headers=headers,
+            data=None if body is None else _payload(body, before_write),
+            timeout=aiohttp.ClientTimeout(total=seconds, sock_connect=connect),
+            read_bufsize=MAX_LINE_BYTES if params.get("watch") else 2**16,
+        )
+
+    async def ws_connect(self, url: str, **settings: Any) -> Any:
+        """Open a websocket."""
+        return await self._session.ws_connect(url, **settings)
+
+    def close_idle(self) -> None:
+        """Close the connections that no request uses."""
+        self._connector.close_idle()
+
+
+@asynccontextmanager
+async def open_http(access: Access) -> AsyncIterator[AioHttp]:
+    """Open connections with the certificates and the proxy of an access."""
     connector = ClosingConnector(
         limit=0,
         ssl=access.context,
         keepalive_timeout=KEEP_ALIVE_SECONDS,
         socket_factory=_probed_socket,
     )
-    return aiohttp.ClientSession(
+    async with aiohttp.ClientSession(
         connector=connector, cookie_jar=aiohttp.DummyCookieJar(), proxy=access.proxy
-    )
+    ) as session:
+        yield AioHttp(session, connector)
 
 
 def log_broken_connections_briefly() -> None:
@@ -94,12 +127,7 @@ def log_broken_connections_briefly() -> None:
     asyncio.get_running_loop().set_exception_handler(handle)
 
 
-def total_timeout(seconds: float) -> aiohttp.ClientTimeout:
-    """Return the time-outs of a request that may take this long in all."""
-    return aiohttp.ClientTimeout(total=seconds, sock_connect=min(seconds, CONNECT_SECONDS))
-
-
-def body_payload(
+def _payload(
     data: bytes, before_write: Callable[[], None] | None
 ) -> bytes | io.BytesIO | aiohttp.BytesPayload:
     """Return a request's body as aiohttp shall send it.
@@ -131,10 +159,5 @@ class _Guarded(aiohttp.BytesPayload):
 def _probed_socket(address: AddrInfoType) -> socket.socket:
     family, kind, protocol, _, _ = address
     made = socket.socket(family, kind, protocol)
-    made.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-    for name, value in _SOCKET_OPTIONS.items():
-        if hasattr(
-            socket, name
-        ):  # TCP_USER_TIMEOUT exists on Linux only; the CLI runs elsewhere too
-            made.setsockopt(socket.IPPROTO_TCP, getattr(socket, name), value)
+    probe(made)
     return made

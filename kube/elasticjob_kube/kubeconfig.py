@@ -27,6 +27,8 @@ from yaml import YAMLError
 from elasticjob_kube.errors import NoAccess
 
 _PACKAGE = "kubernetes"
+_HTTP = "aiohttp"
+"""Only tokens of OpenID Connect that have expired need it."""
 
 
 @dataclass
@@ -78,11 +80,23 @@ def _imported_alone(folder: Path) -> ModuleType:
     client = ModuleType(f"{_PACKAGE}.aio.client")
     vars(client).update(ApiClient=object, Configuration=Settings)
     sys.modules[client.__name__] = client
+    later = None if _HTTP in sys.modules else _Later(_HTTP)
+    if later is not None:
+        sys.modules[_HTTP] = later
     try:
         return import_module(f"{_PACKAGE}.aio.config")
     finally:
+        if later is not None:
+            del sys.modules[_HTTP]
         for name in [each for each in sys.modules if each.partition(".")[0] == _PACKAGE]:
             del sys.modules[name]
+
+
+class _Later(ModuleType):
+    """A module that is imported when it is used."""
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(import_module(self.__name__), name)
 
 
 config = _official_config()

@@ -55,9 +55,10 @@ async def _opened(
     # A kubelet answers 406 to a request that accepts only JSON.
     headers = await kube.headers(accept="*/*")
     try:
-        return await kube.http.ws_connect(
+        socket: aiohttp.ClientWebSocketResponse = await kube.http.ws_connect(
             kube.host + path, headers=headers, params=query, protocols=(protocol,)
         )
+        return socket
     except aiohttp.WSServerHandshakeError as error:
         await _raise_reason(kube, path, query)
         message = f"the pod's node refuses it with status {error.status}: does the container run?"

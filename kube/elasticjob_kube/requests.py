@@ -18,20 +18,14 @@ from collections.abc import AsyncGenerator, Callable, Mapping
 from contextlib import nullcontext
 from typing import Any, Self
 
-import aiohttp
 import msgspec
 
 from elasticjob_kube.access import Access
 from elasticjob_kube.answers import WatchEvent, answer_error, decode_event, no_answer
 from elasticjob_kube.clock import Clock
-from elasticjob_kube.connection import (
-    CONNECT_SECONDS,
-    ClosingConnector,
-    body_payload,
-    total_timeout,
-)
 from elasticjob_kube.errors import TooLarge, TryLater
 from elasticjob_kube.resources import Resource
+from elasticjob_kube.transport import Http, Response
 
 REQUEST_SECONDS = 30.0
 WATCH_SECONDS = 45.0
@@ -48,11 +42,8 @@ outage the watches of many clients do not start and end together for ever.
 """
 _DEAD_WATCH = 1.2
 """When a watch that the server has not ended counts as dead, as a multiple of its longest life."""
-_MAX_WATCH_LINE_BYTES = 16 * 1024 * 1024
 JSON = "application/json"
 METADATA = f"{JSON};as=PartialObjectMetadata;g=meta.k8s.io;v=v1"
-_BROKEN = (TimeoutError, aiohttp.ClientError, OSError)
-"""The errors of a request that got no answer."""
 
 
 class Requests:
@@ -70,7 +61,7 @@ class Requests:
 
     def __init__(
         self,
-        http: aiohttp.ClientSession,
+        http: Http,
         access: Access,
         *,
         user_agent: str,
@@ -82,6 +73,9 @@ class Requests:
         self.host = access.host.rstrip("/")
         self.answers: Counter[tuple[str, int]] = Counter()
         self.clock = clock or Clock()
+        self._broken: tuple[type[Exception], ...] = (TimeoutError, OSError, *http.failures)
+        self._unreadable: tuple[type[Exception], ...]
+        self._unreadable = (*self._broken, msgspec.DecodeError, ValueError)
         self._authorization = access.authorization
         self._user_agent = user_agent
         self._watch_seconds = watch_seconds
@@ -132,25 +126,20 @@ class Requests:
                     method,
                     self.host + path,
                     params=_given(params or {}),
-                    data=self._payload(method, body),
+                    body=None if body is None else msgspec.json.encode(body),
+                    before_write=None if method == "GET" else self._before_write,
                     headers=await self.headers(content_type, accept),
-                    timeout=total_timeout(seconds),
+                    seconds=seconds,
                 ) as response:
                     self.clock.observe(response.headers.get("Date"), time.monotonic() - begun)
                     data = await _body(response, most_bytes)
-            except _BROKEN as error:
+            except self._broken as error:
                 self.answers[method, 0] += 1
                 raise self._no_answer(method, path, error) from error
         self.answers[method, response.status] += 1
         if response.status >= 400:
             raise answer_error(response, data)
         return data
-
-    def _payload(self, method: str, body: Any) -> Any:
-        if body is None:
-            return None
-        before_write = None if method == "GET" else self._before_write
-        return body_payload(msgspec.json.encode(body), before_write)
 
     async def watch(
         self,
@@ -182,18 +171,18 @@ class Requests:
         }
         path = resource.path(namespace)
         try:
-            async with self.http.get(
+            async with self.http.request(
+                "GET",
                 self.host + path,
                 params=_given(params),
                 headers=await self.headers(accept=METADATA if metadata_only else JSON),
-                timeout=total_timeout(_DEAD_WATCH * self._watch_seconds),
-                read_bufsize=_MAX_WATCH_LINE_BYTES,
+                seconds=_DEAD_WATCH * self._watch_seconds,
             ) as response:
                 if response.status >= 400:
                     raise answer_error(response, await response.read())
                 async for line in response.content:
                     yield await decode_event(line)
-        except (*_BROKEN, msgspec.DecodeError, ValueError) as error:
+        except self._unreadable as error:
             raise self._no_answer("WATCH", path, error) from error
 
     async def stream(self, path: str, *, params: Mapping[str, str]) -> AsyncGenerator[bytes, None]:
@@ -202,17 +191,18 @@ class Requests:
         The request has no time-out.
         """
         try:
-            async with self.http.get(
+            async with self.http.request(
+                "GET",
                 self.host + path,
                 params=params,
                 headers=await self.headers(accept="*/*"),
-                timeout=aiohttp.ClientTimeout(total=None, sock_connect=CONNECT_SECONDS),
+                seconds=None,
             ) as response:
                 if response.status >= 400:
                     raise answer_error(response, await response.read())
                 async for part in response.content.iter_any():
                     yield part
-        except _BROKEN as error:
+        except self._broken as error:
             raise no_answer("GET", path, error) from error
 
     def _no_answer(self, method: str, path: str, error: Exception) -> TryLater:
@@ -221,9 +211,8 @@ class Requests:
         If the server, or a proxy before it, is silent on one connection, it may be silent on all:
         the next requests shall not wait, one after the other, for those that are idle now.
         """
-        connector = self.http.connector
-        if isinstance(error, TimeoutError) and isinstance(connector, ClosingConnector):
-            connector.close_idle()
+        if isinstance(error, TimeoutError):
+            self.http.close_idle()
         return no_answer(method, path, error)
 
     async def headers(self, content_type: str = JSON, accept: str = JSON) -> dict[str, str]:
@@ -234,7 +223,7 @@ class Requests:
         return headers
 
 
-async def _body(response: aiohttp.ClientResponse, most: int | None) -> bytes:
+async def _body(response: Response, most: int | None) -> bytes:
     if most is None:
         whole: bytes = await response.read()
         return whole

@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Mapping
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from pathlib import Path
 from typing import Any, Literal, TypeVar, overload
 
 from elasticjob_api.meta import Json
 
-from elasticjob_kube.access import find_access
+from elasticjob_kube.access import Access, find_access
 from elasticjob_kube.answers import WatchEvent, decode, decode_list, decode_object
 from elasticjob_kube.clock import Clock
-from elasticjob_kube.connection import open_http
 from elasticjob_kube.requests import JSON, METADATA, REQUEST_SECONDS, WATCH_SECONDS, Requests
 from elasticjob_kube.resources import Resource
+from elasticjob_kube.transport import Http
 
 __all__ = ["REQUEST_SECONDS", "Kube", "WatchEvent", "connect"]
 T = TypeVar("T")
@@ -217,6 +217,7 @@ async def connect(
     connections: int = 100,
     watch_seconds: float = WATCH_SECONDS,
     clock: Clock | None = None,
+    brief: bool = False,
 ) -> AsyncIterator[Kube]:
     """Open a session with the credentials that `find_access` finds.
 
@@ -227,12 +228,13 @@ async def connect(
         connections: the number of concurrent requests, without watches; others wait in order.
         watch_seconds: see `WATCH_SECONDS`.
         clock: learns the time from the answers, for several sessions together.
+        brief: for a command that sends a few requests and ends (`brief_http`).
 
     Raises:
         NoAccess: there are no usable credentials.
     """
     access = await find_access(kubeconfig, context)
-    async with open_http(access) as http:
+    async with _opened(access, brief=brief and access.proxy is None) as http:
         yield Kube(
             http,
             access,
@@ -241,3 +243,13 @@ async def connect(
             watch_seconds=watch_seconds,
             clock=clock,
         )
+
+
+def _opened(access: Access, *, brief: bool) -> AbstractAsyncContextManager[Http]:
+    if brief:
+        from elasticjob_kube.brief_http import BriefHttp
+
+        return BriefHttp(access)
+    from elasticjob_kube.connection import open_http  # slow: it imports aiohttp
+
+    return open_http(access)

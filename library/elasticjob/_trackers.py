@@ -24,7 +24,7 @@ _JOB_TAG = "elasticjob.job_uid"
 _MLFLOW_MOST = 1000
 """The most metrics of one request to MLflow."""
 _MLFLOW_FILES = "MLFLOW_ALLOW_FILE_STORE"
-"""Without this variable MLflow of today refuses files, in a long message that ends with its name."""
+"""Without this variable MLflow refuses files, in a long message that ends with its name."""
 _MLFLOW_REFUSED = re.compile(r"[^\w\-. /]")
 
 
@@ -149,8 +149,9 @@ class _MLflow:
             if _MLFLOW_FILES not in str(error):
                 raise
             raise TrackerUnusable(
-                f"MLflow refuses a store of files: set {_MLFLOW_FILES}=true, or MLFLOW_TRACKING_URI "
-                "to a server or database (mlflow migrate-filestore moves the runs into one)"
+                f"MLflow refuses a store of files: set {_MLFLOW_FILES}=true, or "
+                "MLFLOW_TRACKING_URI to a server or database (mlflow migrate-filestore moves the "
+                "runs into one)"
             ) from error
         run = self._find(experiment, job)
         if run is None:

@@ -224,6 +224,8 @@ class Session:
         meeting = self._meeting
         assert meeting is not None
         self._set_meeting(None)
+        if error is not None:
+            self._say_left(meeting, ends=False)
         self._group.destroy(meeting.connections)
         patience = self._timeout
         if error is not None:
@@ -267,13 +269,20 @@ class Session:
     def _exit(self, meeting: Meeting) -> None:
         if meeting.rank == 0 and meeting.joined:
             self._save()
-        self._flush()
+        if self._flush():
+            # The others need not wait for the end of this interpreter, which takes a second.
+            self._say_left(meeting, ends=True)
         confirm_stop()
         raise SystemExit(0)
 
-    def _flush(self) -> None:
-        for opened in self.state._data_sets.values():
-            opened.flush(_FLUSH_SECONDS)
+    def _say_left(self, meeting: Meeting, *, ends: bool) -> None:
+        if self._agent is not None:
+            self._agent.send({"left": meeting.round, "ends": ends})
+
+    def _flush(self) -> bool:
+        """Return whether the master has answered all reports of shards."""
+        answered = [opened.flush(_FLUSH_SECONDS) for opened in self.state._data_sets.values()]
+        return all(answered)
 
     def _interrupted(self) -> bool:
         if should_stop():

@@ -97,11 +97,11 @@ def test_the_command_line_watches_scales_suspends_resumes_and_stops_a_job(
     out(user, "resume", "digits", "--wait", "--timeout=60")
     out(user, "stop", "digits", "--wait", "--timeout=60")
     assert user.run("wait", "digits").returncode == 3, (
-        "a job that has failed does not succeed any more"
+        "a job that was stopped does not succeed any more"
     )
     assert (
         user.run("suspend", "digits").stderr
-        == f"error: job {sandbox.namespace}/digits has ended, as Failed\n"
+        == f"error: job {sandbox.namespace}/digits has ended, as Stopped\n"
     )
     kubectl.until("an event of the stop", lambda: "Stopped" in out(user, "events", "digits"))
     out(user, "delete", "digits")

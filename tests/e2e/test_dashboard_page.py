@@ -27,7 +27,7 @@ async def see_the_job_among_all(user: CommandLineUser, browser: Browser) -> None
             page = await visit(browser, url)
             await page.until_text("#jobs tbody", "digits", "2/2", "Suspend", "Scale")
             await page.page.click("#jobs tbody a")
-            await page.until_text("#phase", "training")
+            await page.until_text("#phase", "Running")
             await page.until_text("#members tbody", "worker-0", "worker-1")
             await page.page.click("#members tbody tr")
             await page.until_text("#log-lines", "step ")
@@ -52,7 +52,7 @@ async def test_an_open_page_follows_a_job_through_a_scale_out_another_master_and
                 assert serving.stdout is not None
                 url = serving.stdout.readline().split(" is at ")[1].split(";")[0]
                 page = await visit(browser, url)
-                await page.until_text("#phase", "training")
+                await page.until_text("#phase", "Running")
                 await page.until_text("#news", "live")
                 await page.until_text("#charts", "Throughput", "World size", "loss")
                 await page.page.click("#members tbody tr")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import random
+import re
 import signal
 import subprocess
 import time
@@ -59,7 +60,10 @@ def test_a_group_grows_and_shrinks_in_its_running_processes_without_losing_a_ste
     grown = run.trains(4, after=first)
     for agent in agents[2:]:
         agent.send_signal(signal.SIGTERM)
-    run.trains(2, after=grown)
+    last = run.trains(2, after=grown)
+    ends = r"process of round \d+ exited with 0 \(requested: True\)"
+    waited = rf"(?s){ends}.*{ends}.*round {last}, training"
+    assert not re.search(waited, run.job.log()), "the others waited for the ends"
     assert run.finish(*agents) == [0, 0, names.EXIT_DRAINED, names.EXIT_DRAINED]
     run.check(processes=4)
     committed = sorted({(each.step, each.round) for each in run.steps()})

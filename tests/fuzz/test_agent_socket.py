@@ -70,6 +70,8 @@ KEYS: dict[str, tuple[Any, ...]] = {
     "metrics": ({"loss": 0.5}, {"loss": "x"}, {5: 5}, [1], "x"),
     "stoppable": (False, 1, "x"),
     "stopping": (False, 1, "x"),
+    "left": (0, 1, 2**64, -1, "x", True, None, [1]),
+    "ends": (True, False, 1, "x"),
 }  # fmt: skip
 """Never `"stoppable": true` and the like: the agent rightly believes such statements."""
 

@@ -106,6 +106,21 @@ def test_a_world_resizes_in_its_running_processes_and_each_sample_is_trained_onc
     assert before_and_after == [("False", "True")] * 4
 
 
+@pytest.mark.guarantee("notified-processes")
+def test_the_others_train_on_while_a_process_that_has_left_their_world_ends(job: LocalJob) -> None:
+    start_master(job)
+    agents = [train(job, index, LINGERS="2") for index in range(3)]
+    world = wait_for_world(job, 3)
+    log = job.folder / "worker-2.log"
+    job.wait("it listens for stops", lambda: log.read_text().count("trained: ") > 1)
+    (leaver,) = psutil.Process(agents[2].pid).children()
+    agents[2].send_signal(signal.SIGTERM)
+    wait_for_world(job, 2, after=world)
+    assert leaver.is_running()
+    assert finish(job, *agents) == [0, 0, names.EXIT_DRAINED]
+    assert trained(job) == dict.fromkeys(range(notified_training.SAMPLES), 1)
+
+
 @pytest.mark.thorough
 def test_a_new_master_announces_the_world_to_processes_that_trained_without_one(
     job: LocalJob,

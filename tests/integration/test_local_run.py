@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import select
 import signal
 import subprocess
 import sys
@@ -10,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.local_run import TRAINING, LocalRun, local_run, size_and_step
+from tests.support.local_run import SECONDS, TRAINING, LocalRun, local_run, size_and_step
 from tests.support.wait import wait_until
 
 MASTER = "elasticjob_master.main"
@@ -21,6 +23,24 @@ signal.signal(signal.SIGTERM, signal.SIG_IGN)
 subprocess.Popen([sys.executable, "-c", "import time; time.sleep(3600)"], start_new_session=True)
 print("deaf")
 time.sleep(3600)
+"""
+
+BAR = """
+import os, sys, time
+from pathlib import Path
+for state in ("10%", "20%"):
+    sys.stderr.write(f"\\r{state}")
+    sys.stderr.flush()
+    time.sleep(0.1)
+while not Path(os.environ["END"]).exists():
+    time.sleep(0.02)
+sys.stderr.write("\\r100%\\n")
+"""
+QUESTION = """
+name = input("name? ")
+print("hello", name)
+breakpoint()
+print("after")
 """
 
 
@@ -193,3 +213,48 @@ def test_simultaneous_runs_of_one_script_have_different_names_and_end_separately
     assert "there is a run training already" in run.log()
     run.end.touch()
     assert {run.wait_for_end(first), run.wait_for_end(second)} == {0, 1}, run.log()
+
+
+@pytest.mark.guarantee("local-run")
+def test_a_progress_bar_is_shown_while_it_moves(run: LocalRun) -> None:
+    process = run.start("-n", "2", run.program(BAR))
+    run.wait_for_line(r"\[0\] 10%")
+    run.wait_for_line(r"\[1\] 10%")
+    run.end.touch()
+    assert run.wait_for_end(process) == 0, run.log()
+    assert "[0] 100%\n" in run.log()
+
+
+@pytest.mark.guarantee("local-run")
+def test_one_worker_asks_questions_and_stops_in_a_debugger_on_a_terminal(run: LocalRun) -> None:
+    controller, terminal = os.openpty()
+    process = run.start_on_terminal(terminal, run.program(QUESTION))
+    os.close(terminal)
+    with os.fdopen(controller, "r+b", 0) as user:
+        shown = ""
+
+        def until(text: str) -> None:
+            nonlocal shown
+            while text not in shown:
+                readable, _, _ = select.select([user], [], [], SECONDS)
+                assert readable, f"no {text!r} in {shown!r}"
+                shown += os.read(user.fileno(), 1024).decode()
+
+        until("name? ")
+        user.write(b"Ada\n")
+        until("hello Ada")
+        until("(Pdb) ")
+        user.write(b"c\n")
+        until("after")
+        assert run.wait_for_end(process) == 0
+
+
+@pytest.mark.guarantee("local-run")
+@pytest.mark.parametrize(("size", "read"), [("1", "data"), ("2", "")])
+def test_only_a_run_that_begins_with_one_worker_reads_the_input(
+    run: LocalRun, size: str, read: str
+) -> None:
+    program = run.program("import sys; print(f'read {sys.stdin.read().strip()!r}')")
+    process = run.start("-n", size, program, text=b"data\n")
+    assert run.wait_for_end(process) == 0, run.log()
+    assert f"[0] read {read!r}\n" in run.log()

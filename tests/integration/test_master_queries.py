@@ -303,7 +303,7 @@ async def test_the_page_of_the_master_itself_wants_the_token_and_names_the_comma
     url = f"https://127.0.0.1:{master.http_port}/"
     async with open_browser() as browser:
         page = await visit(browser, f"{url}#token={TOKEN}")
-        await page.until_text("#phase", "training")
+        await page.until_text("#phase", "Running")
         assert page.page.url == url, "the token is not in the history of the browser"
         await report(first, 5)
         await page.until_text("#facts", "5 / 90")
@@ -317,7 +317,7 @@ async def test_the_page_of_the_master_itself_wants_the_token_and_names_the_comma
         await stranger.until_text("#problem", "not accepted")
         await stranger.page.fill("#token", TOKEN)
         await stranger.page.keyboard.press("Enter")
-        await stranger.until_text("#phase", "training")
+        await stranger.until_text("#phase", "Running")
 
 
 @pytest.mark.guarantee("page-shows-the-job")

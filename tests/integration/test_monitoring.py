@@ -19,6 +19,7 @@ import pytest_asyncio
 import yaml
 from aiohttp import web
 from elasticjob_kube.access import Access
+from elasticjob_kube.connection import open_http
 from elasticjob_kube.session import Kube
 from elasticjob_localcluster.controlplane.ports import free_port
 from elasticjob_operator.core.partitioning import Partition
@@ -54,8 +55,8 @@ def promtool(programs: dict[str, Path]) -> Path:
 @pytest_asyncio.fixture
 async def operator() -> AsyncIterator[OperatorState]:
     """Return the state of an operator that leads and has reconciled one job."""
-    async with aiohttp.ClientSession() as http:
-        access = Access("http://127.0.0.1:1", None, None, None)  # type: ignore[arg-type]
+    access = Access("http://127.0.0.1:1", None, None, None)  # type: ignore[arg-type]
+    async with open_http(access) as http:
         state = OperatorState(Kube(http, access, user_agent="tests", connections=1))
         state.kube.answers["GET", 200] += 1
         led = state.lead(Partition())

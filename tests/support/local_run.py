@@ -19,6 +19,10 @@ from tests.support.wait import wait_until
 COMMAND = str(Path(sys.executable).with_name("elasticjob"))
 SECONDS = 60
 _MARK = "RUN_OF_A_TEST"
+_ON_TERMINAL = (
+    "import fcntl, os, sys, termios; fcntl.ioctl(0, termios.TIOCSCTTY, 0); "
+    "os.execv(sys.argv[1], sys.argv[1:])"
+)
 
 TRAINING = """
 import os, time
@@ -79,12 +83,32 @@ class LocalRun:
         path.write_text(text)
         return str(path)
 
-    def start(self, *arguments: str) -> subprocess.Popen[bytes]:
-        """Begin a run; its output goes to the log."""
+    def start(self, *arguments: str, text: bytes = b"") -> subprocess.Popen[bytes]:
+        """Begin a run with a text as its input; its output goes to the log."""
         with self._log.open("ab") as log:
             process = subprocess.Popen(
-                [COMMAND, "run", *arguments], env=self.environment, stdout=log, stderr=log
+                [COMMAND, "run", *arguments],
+                env=self.environment,
+                stdin=subprocess.PIPE,
+                stdout=log,
+                stderr=log,
             )
+        assert process.stdin is not None
+        process.stdin.write(text)
+        process.stdin.close()
+        self.processes.append(process)
+        return process
+
+    def start_on_terminal(self, terminal: int, *arguments: str) -> subprocess.Popen[bytes]:
+        """Begin a run in the foreground of a terminal, in a session of its own."""
+        process = subprocess.Popen(
+            [sys.executable, "-c", _ON_TERMINAL, COMMAND, "run", *arguments],
+            env=self.environment,
+            stdin=terminal,
+            stdout=terminal,
+            stderr=terminal,
+            start_new_session=True,
+        )
         self.processes.append(process)
         return process
 

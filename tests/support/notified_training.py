@@ -2,7 +2,8 @@
 
 Its processes meet in each world at a barrier, where the first one sends the others its number by a
 value. Between these meetings they train shards, slowly until their folder has a file `finish`. A
-process of index DEAF enters no world after its first one.
+process of index DEAF enters no world after its first one, and one of index LINGERS takes long to
+end.
 """
 
 from __future__ import annotations
@@ -13,10 +14,12 @@ import time
 from pathlib import Path
 
 import elasticjob
+from elasticjob._agent_connection import agent_connection
 
 SAMPLES = 5000
 FINISH = Path(os.environ.get("FOLDER", ".")) / "finish"
 DEAF = int(os.environ.get("DEAF", "-1"))
+LINGERS = int(os.environ.get("LINGERS", "-1"))
 
 
 def say(text: str) -> None:
@@ -55,6 +58,12 @@ def meet() -> elasticjob.World:
 
 def leave() -> None:
     """End because of a stop."""
+    here = elasticjob.world()
+    agent = agent_connection()
+    if here.index == LINGERS and agent is not None:
+        agent.send({"left": here.round, "ends": True})
+        while not FINISH.exists():
+            time.sleep(0.1)
     elasticjob.confirm_stop()
     sys.exit(0)
 

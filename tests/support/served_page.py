@@ -23,24 +23,27 @@ class ServedPage:
 
     Attributes:
         answers: what is shown.
+        ended: the job has ended, and these are its last answers.
         streams: the streams that the server holds.
         url: the address of the page.
     """
 
     def __init__(self, *, streams: int) -> None:
         self.answers = answers_of()
+        self.ended = False
         self.streams = Streams(self._sections, most=streams, seconds=0.1)
         self.url = ""
 
     async def _sections(self) -> Sections:
-        return page_sections(self.answers)
+        return page_sections(self.answers, ended=self.ended)
 
     async def show_page(self, _: web.Request) -> web.Response:
         page = Page(reads_logs=True)
         return web.Response(text=page.text, content_type="text/html", headers=page.headers)
 
     async def show_data(self, _: web.Request) -> web.Response:
-        return web.Response(body=page_data(self.answers), content_type="application/json")
+        body = page_data(self.answers, ended=self.ended)
+        return web.Response(body=body, content_type="application/json")
 
     async def show_changes(self, request: web.Request) -> web.StreamResponse:
         return await self.streams.serve(request, {})

@@ -221,6 +221,7 @@ class AgentMessage(_message.Message):
     STACKS_FIELD_NUMBER: _builtins.int
     UNREACHED_FIELD_NUMBER: _builtins.int
     PROBED_FIELD_NUMBER: _builtins.int
+    WORLD_LEFT_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def hello(self) -> Global___Hello: ...
     @_builtins.property
@@ -249,6 +250,8 @@ class AgentMessage(_message.Message):
     def unreached(self) -> Global___Unreached: ...
     @_builtins.property
     def probed(self) -> Global___Probed: ...
+    @_builtins.property
+    def world_left(self) -> Global___WorldLeft: ...
     def __init__(
         self,
         *,
@@ -266,12 +269,13 @@ class AgentMessage(_message.Message):
         stacks: Global___Stacks | None = ...,
         unreached: Global___Unreached | None = ...,
         probed: Global___Probed | None = ...,
+        world_left: Global___WorldLeft | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["check", b"check", "exited", b"exited", "heartbeat", b"heartbeat", "hello", b"hello", "imports", b"imports", "joined", b"joined", "leaving", b"leaving", "message", b"message", "probed", b"probed", "restarted", b"restarted", "script", b"script", "stacks", b"stacks", "started", b"started", "step", b"step", "unreached", b"unreached"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["check", b"check", "exited", b"exited", "heartbeat", b"heartbeat", "hello", b"hello", "imports", b"imports", "joined", b"joined", "leaving", b"leaving", "message", b"message", "probed", b"probed", "restarted", b"restarted", "script", b"script", "stacks", b"stacks", "started", b"started", "step", b"step", "unreached", b"unreached", "world_left", b"world_left"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["check", b"check", "exited", b"exited", "heartbeat", b"heartbeat", "hello", b"hello", "imports", b"imports", "joined", b"joined", "leaving", b"leaving", "message", b"message", "probed", b"probed", "restarted", b"restarted", "script", b"script", "stacks", b"stacks", "started", b"started", "step", b"step", "unreached", b"unreached"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["check", b"check", "exited", b"exited", "heartbeat", b"heartbeat", "hello", b"hello", "imports", b"imports", "joined", b"joined", "leaving", b"leaving", "message", b"message", "probed", b"probed", "restarted", b"restarted", "script", b"script", "stacks", b"stacks", "started", b"started", "step", b"step", "unreached", b"unreached", "world_left", b"world_left"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType_message: _TypeAlias = _typing.Literal["hello", "heartbeat", "step", "started", "exited", "leaving", "check", "joined", "script", "restarted", "imports", "stacks", "unreached", "probed"]  # noqa: Y015
+    _WhichOneofReturnType_message: _TypeAlias = _typing.Literal["hello", "heartbeat", "step", "started", "exited", "leaving", "check", "joined", "script", "restarted", "imports", "stacks", "unreached", "probed", "world_left"]  # noqa: Y015
     _WhichOneofArgType_message: _TypeAlias = _typing.Literal["message", b"message"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType_message) -> _WhichOneofReturnType_message | None: ...
 
@@ -629,6 +633,35 @@ class Joined(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___Joined: _TypeAlias = Joined  # noqa: Y015
+
+@_typing.final
+class WorldLeft(_message.Message):
+    """WorldLeft reports that all processes of the pod have left the world of a round and still run: no other member has to
+    wait for them any more.
+    """
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    ROUND_FIELD_NUMBER: _builtins.int
+    ENDS_FIELD_NUMBER: _builtins.int
+    round: _builtins.int
+    ends: _builtins.bool
+    """They are about to end and have reported all that they have trained. Otherwise a collective of theirs has broken, and
+    they wait for the next world.
+    """
+    def __init__(
+        self,
+        *,
+        round: _builtins.int = ...,
+        ends: _builtins.bool = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["ends", b"ends", "round", b"round"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___WorldLeft: _TypeAlias = WorldLeft  # noqa: Y015
 
 @_typing.final
 class Leaving(_message.Message):

@@ -7,9 +7,8 @@ from typing import TypeVar
 
 from elasticjob_api.plain_text import printable
 from elasticjob_api.times import format_time, parse_time
-from rich.console import RenderableType
-from rich.table import Table
-from rich.text import Text
+
+from elasticjob_cli.common.tables import Shown, Table, Text
 
 T = TypeVar("T")
 UNKNOWN = "-"
@@ -20,7 +19,7 @@ def plain_text(text: str = "", style: str = "", *, lines: bool = False) -> Text:
 
     `lines`: keep the ends of lines, which are escaped otherwise.
     """
-    return Text(printable(text, lines=lines), style=style)
+    return Text(printable(text, lines=lines), style)
 
 
 def table_of(
@@ -28,6 +27,7 @@ def table_of(
     columns: Mapping[str, Callable[[T], str]],
     *,
     wrapped: Collection[str] = (),
+    cut: Collection[str] = (),
     style: Callable[[T], str] = lambda _: "",
 ) -> Table:
     """Return a table without borders, with a line per row; control characters are escaped.
@@ -36,22 +36,20 @@ def table_of(
         rows: what the lines are about.
         columns: the text of a row in each column, by the column's title.
         wrapped: the titles of the columns whose texts may take several lines.
+        cut: the titles of the columns whose texts may be cut.
         style: returns the style of a row's line, such as a color.
     """
-    table = Table(box=None, pad_edge=False, header_style="bold")
-    for title in columns:
-        table.add_column(title, no_wrap=title not in wrapped)
+    table = Table(tuple(columns), wrapped=wrapped, cut=cut)
     for row in rows:
-        cells = (plain_text(text_of(row)) for text_of in columns.values())
-        table.add_row(*cells, style=style(row))
+        table.add_row([plain_text(text_of(row)) for text_of in columns.values()], style(row))
     return table
 
 
 def grid(rows: Iterable[Sequence[str | Text]]) -> Table:
     """Return a table without titles, with a line per row of cells."""
-    table = Table(box=None, show_header=False, pad_edge=False)
+    table = Table(())
     for row in rows:
-        table.add_row(*(plain_text(cell) if isinstance(cell, str) else cell for cell in row))
+        table.add_row(plain_text(cell) if isinstance(cell, str) else cell for cell in row)
     return table
 
 
@@ -60,7 +58,7 @@ def key_value_table(rows: Iterable[tuple[str, str]]) -> Table:
     return grid((plain_text(name, style="bold"), value) for name, value in rows)
 
 
-def titled(title: str, table: Table) -> list[RenderableType]:
+def titled(title: str, table: Table) -> list[Shown]:
     """Return the parts that show a table below its title and an empty line; none for no rows."""
     return [plain_text(), plain_text(title, style="bold"), table] if table.row_count else []
 

@@ -15,7 +15,6 @@ from inspect import Parameter
 from pathlib import Path
 from typing import Annotated, Any, TypeVar
 
-import typer
 from elasticjob_api.elasticjob import ElasticJob
 from elasticjob_api.frameworks import FRAMEWORKS
 from elasticjob_client.cluster import Access, Cluster, open_cluster
@@ -30,6 +29,7 @@ from elasticjob_client.errors import (
 from elasticjob_client.jobs import find_job, get_job, list_jobs
 from elasticjob_client.related import pods_of
 
+from elasticjob_cli.common.arguments import Argument, Option
 from elasticjob_cli.common.local_runs import hint
 from elasticjob_cli.common.streams import INTERRUPTED, echo
 
@@ -38,46 +38,46 @@ _COMPLETION_SECONDS = 3.0
 T = TypeVar("T")
 
 
-def complete_job(context: typer.Context, incomplete: str) -> list[str]:
+def complete_job(ctx: Any, incomplete: str) -> list[str]:
     """Return the names of jobs with this beginning."""
 
     async def work(cluster: Cluster) -> Iterable[str]:
         return [str(job["metadata"]["name"]) for job in await list_jobs(cluster)]
 
-    return _beginning(incomplete, context, work)
+    return _beginning(incomplete, ctx, work)
 
 
-def complete_role(context: typer.Context, incomplete: str) -> list[str]:
+def complete_role(ctx: Any, incomplete: str) -> list[str]:
     """Return the names of the job's roles with this beginning."""
 
     async def work(cluster: Cluster) -> Iterable[str]:
-        return (await get_job(cluster, _named_job(context))).spec.replica_specs
+        return (await get_job(cluster, _named_job(ctx))).spec.replica_specs
 
-    return _beginning(incomplete, context, work)
+    return _beginning(incomplete, ctx, work)
 
 
-def complete_pod(context: typer.Context, incomplete: str) -> list[str]:
+def complete_pod(ctx: Any, incomplete: str) -> list[str]:
     """Return the names of the job's pods with this beginning."""
 
     async def work(cluster: Cluster) -> Iterable[str]:
-        pods = await pods_of(cluster, await get_job(cluster, _named_job(context)))
+        pods = await pods_of(cluster, await get_job(cluster, _named_job(ctx)))
         return [str(pod["metadata"]["name"]) for pod in pods]
 
-    return _beginning(incomplete, context, work)
+    return _beginning(incomplete, ctx, work)
 
 
-def _named_job(context: typer.Context) -> str:
+def _named_job(ctx: Any) -> str:
     """Return the job that the line names.
 
     Click assigns no names to arguments before an option that has no value yet.
     """
-    return str(context.params.get("job") or next(iter(context.args), ""))
+    return str(ctx.params.get("job") or next(iter(ctx.args), ""))
 
 
 def _beginning(
-    incomplete: str, context: typer.Context, work: Callable[[Cluster], Awaitable[Iterable[str]]]
+    incomplete: str, ctx: Any, work: Callable[[Cluster], Awaitable[Iterable[str]]]
 ) -> list[str]:
-    given = context.params
+    given = ctx.params
     kubeconfig = given.get("kubeconfig")
     access = Access(
         Path(kubeconfig) if kubeconfig else None, given.get("context"), given.get("namespace")
@@ -96,41 +96,37 @@ def _beginning(
 Framework = StrEnum("Framework", {name: name for name in FRAMEWORKS})  # type: ignore[misc]
 Job = Annotated[
     str,
-    typer.Argument(
+    Argument(
         help="Name of the ElasticJob, or its unique beginning.",
         metavar="JOB",
         autocompletion=complete_job,
     ),
 ]
 ExactJob = Annotated[
-    str, typer.Argument(help="Name of the ElasticJob.", metavar="JOB", autocompletion=complete_job)
+    str, Argument(help="Name of the ElasticJob.", metavar="JOB", autocompletion=complete_job)
 ]
 """Of a command that cannot be undone: a job of a similar name must not take its place."""
 ExactJobs = Annotated[
     list[str],
-    typer.Argument(help="Names of ElasticJobs.", metavar="JOB...", autocompletion=complete_job),
+    Argument(help="Names of ElasticJobs.", metavar="JOB...", autocompletion=complete_job),
 ]
-Wait = Annotated[bool, typer.Option("--wait", help="Wait until it is done.")]
+Wait = Annotated[bool, Option("--wait", help="Wait until it is done.")]
 Timeout = Annotated[
-    float | None, typer.Option(help="Seconds to wait at most; default: no bound.", min=0.0)
+    float | None, Option(help="Seconds to wait at most; default: no bound.", min=0.0)
 ]
 AnyRole = Annotated[
     str | None,
-    typer.Option(
-        help="A role's members only; master is the job's master.", autocompletion=complete_role
-    ),
+    Option(help="A role's members only; master is the job's master.", autocompletion=complete_role),
 ]
 _CLUSTER_OPTIONS = {
     "namespace": Annotated[
         str | None,
-        typer.Option("--namespace", "-n", help="Namespace of the job; default: the context's."),
+        Option("--namespace", "-n", help="Namespace of the job; default: the context's."),
     ],
     "context": Annotated[
-        str | None, typer.Option(help="Context of the kubeconfig; default: its current one.")
+        str | None, Option(help="Context of the kubeconfig; default: its current one.")
     ],
-    "kubeconfig": Annotated[
-        Path | None, typer.Option(help="Kubeconfig file; default: $KUBECONFIG.")
-    ],
+    "kubeconfig": Annotated[Path | None, Option(help="Kubeconfig file; default: $KUBECONFIG.")],
 }
 _WRONG_ARGUMENT = 2
 _JOB_ENDED = 3
@@ -218,9 +214,9 @@ def reported(job: str = "") -> Iterator[None]:
         if job and isinstance(error, NoCluster | NoSuchObject):
             where = hint(job)
         echo(f"error: {error}{where}", err=True)
-        raise typer.Exit(_exit_code(error)) from error
+        raise SystemExit(_exit_code(error)) from error
     except KeyboardInterrupt:
-        raise typer.Exit(INTERRUPTED) from None
+        raise SystemExit(INTERRUPTED) from None
 
 
 def _exit_code(error: ClientError) -> int:

@@ -3,25 +3,21 @@
 from __future__ import annotations
 
 import json
-import sys
 from collections.abc import Iterator, Sequence
 from enum import StrEnum
 from typing import Annotated, TypeVar
 
-import typer
-import yaml
 from elasticjob_api.meta import Json
 from elasticjob_client.errors import ClientError
 from elasticjob_client.jobs import read
 from elasticjob_client.related import of_kind
 from elasticjob_kube.resources import Resource
-from rich.console import Console
-from rich.table import Table
 
+from elasticjob_cli.common.arguments import Option
 from elasticjob_cli.common.streams import echo
+from elasticjob_cli.common.tables import Table, show
 
 T = TypeVar("T")
-_PIPE_WIDTH = 200
 _WRITERS = "managedFields"
 """A list of the fields that each client wrote, which kubectl does not show either."""
 
@@ -51,18 +47,9 @@ class Output(StrEnum):
     NAME = "name"
 
 
-DataOutput = Annotated[DataFormat, typer.Option("--output", "-o", help="Format.")]
-PageFormat = Annotated[Format, typer.Option("--output", "-o", help="Format.")]
+DataOutput = Annotated[DataFormat, Option("--output", "-o", help="Format.")]
+PageFormat = Annotated[Format, Option("--output", "-o", help="Format.")]
 TABLES = (Output.TABLE, Output.WIDE)
-
-
-def console() -> Console:
-    """Return a console of the terminal's width, or a wide one if the output is not a terminal.
-
-    Names and messages may contain brackets, which are not markup here.
-    """
-    width = None if sys.stdout.isatty() else _PIPE_WIDTH
-    return Console(markup=False, width=width)
 
 
 def readable(found: Sequence[Json], as_type: type[T]) -> Iterator[T]:
@@ -77,7 +64,7 @@ def readable(found: Sequence[Json], as_type: type[T]) -> Iterator[T]:
 def print_table(table: Table, *, none: str) -> None:
     """Print a table, or `none` on stderr if the table has no lines."""
     if table.row_count:
-        console().print(table)
+        show(table)
     else:
         echo(none, err=True)
 
@@ -104,4 +91,6 @@ def print_data(body: Json | list[Json], *, json_: bool) -> None:
     if json_:
         echo(json.dumps(body, indent=2, ensure_ascii=False))
     else:
+        import yaml  # slow, and tables need none
+
         echo(yaml.safe_dump(body, sort_keys=False))

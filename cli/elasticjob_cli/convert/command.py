@@ -11,6 +11,7 @@ from typing import Annotated, Any
 import typer
 from elasticjob_api.yaml_documents import MAX_BYTES, Place, Unreadable
 
+from elasticjob_cli.common.arguments import Option
 from elasticjob_cli.convert.comments import Comments, comments
 from elasticjob_cli.convert.converters import convert as convert_document
 from elasticjob_cli.convert.converters import with_comments
@@ -33,7 +34,7 @@ class ConvertError(Exception):
 def convert(
     file: Annotated[
         str,
-        typer.Option(
+        Option(
             "--filename",
             "-f",
             metavar="FILE",
@@ -42,16 +43,16 @@ def convert(
     ],
     to_dir: Annotated[
         Path | None,
-        typer.Option(
+        Option(
             "--to-dir",
             metavar="DIR",
             help="Write a file for each object; default: standard output.",
         ),
     ] = None,
-    force: Annotated[bool, typer.Option("--force", help="Overwrite files in DIR.")] = False,
+    force: Annotated[bool, Option("--force", help="Overwrite files in DIR.")] = False,
     strict: Annotated[
         bool,
-        typer.Option("--strict", help="Count differences and invented values as lost, too."),
+        Option("--strict", help="Count differences and invented values as lost, too."),
     ] = False,
 ) -> None:
     """Convert the job files of other operators.
@@ -68,10 +69,10 @@ def convert(
         _write(results, to_dir, force=force)
     except (ConvertError, Unreadable) as error:
         typer.echo(f"error: {error}", err=True)
-        raise typer.Exit(UNREADABLE) from error
+        raise SystemExit(UNREADABLE) from error
     notes = [note for result in results for note in result.notes]
     if any(strict or note.kind is Kind.LOST for note in notes):
-        raise typer.Exit(LOST)
+        raise SystemExit(LOST)
 
 
 def _text(file: str) -> str:

@@ -22,6 +22,7 @@ from elasticjob_localcluster.errors import LocalClusterError
 from elasticjob_localcluster.progress_display import ProgressDisplay
 from elasticjob_localcluster.state_directory import state_dir
 
+from elasticjob_cli.common.arguments import Option
 from elasticjob_cli.common.streams import INTERRUPTED
 from elasticjob_cli.dev.operator import (
     OPERATOR,
@@ -33,7 +34,7 @@ from elasticjob_cli.dev.operator import (
 
 StateOption = Annotated[
     Path | None,
-    typer.Option("--state", metavar="DIR", help="The cluster's directory [$ELASTICJOB_STATE]."),
+    Option("--state", metavar="DIR", help="The cluster's directory [$ELASTICJOB_STATE]."),
 ]
 _READINESS = {True: "ready", False: "not ready"}
 _TERMINATION_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
@@ -58,10 +59,10 @@ def reported_errors() -> Iterator[None]:
         progress.write(f"error: {error}")
         if error.detail:
             progress.write(error.detail)
-        raise typer.Exit(1) from None
+        raise SystemExit(1) from None
     except KeyboardInterrupt:
         progress.write("interrupted; everything that was started has been stopped")
-        raise typer.Exit(INTERRUPTED) from None
+        raise SystemExit(INTERRUPTED) from None
     finally:
         for number, handler in handlers.items():
             signal.signal(number, handler)
@@ -69,26 +70,26 @@ def reported_errors() -> Iterator[None]:
 
 def up(
     control_plane_only: Annotated[
-        bool, typer.Option("--control-plane-only", help="No node: pods stay Pending.")
+        bool, Option("--control-plane-only", help="No node: pods stay Pending.")
     ] = False,
     port: Annotated[
         int | None,
-        typer.Option(min=1, max=65535, help="The API server's port; by default a free one."),
+        Option(min=1, max=65535, help="The API server's port; by default a free one."),
     ] = None,
     capacity: Annotated[
         list[str] | None,
-        typer.Option(
+        Option(
             metavar="RESOURCE=QUANTITY",
             help="A resource of the node, e.g. cpu=64; may be repeated.",
         ),
     ] = None,
     operator: Annotated[
         bool,
-        typer.Option("--operator", help="Apply the definitions of jobs, and start the operator."),
+        Option("--operator", help="Apply the definitions of jobs, and start the operator."),
     ] = False,
     source: Annotated[
         Path | None,
-        typer.Option(
+        Option(
             metavar="DIR", help="A checkout with other definitions; default: those of this package."
         ),
     ] = None,
@@ -180,7 +181,7 @@ def with_operator(cluster: Cluster, checkout: Path) -> list[str]:
 
 def down(
     state: StateOption = None,
-    every: Annotated[bool, typer.Option("--all", help="All clusters of this user.")] = False,
+    every: Annotated[bool, Option("--all", help="All clusters of this user.")] = False,
 ) -> None:
     """Stop the cluster and remove its state; the programs stay in the cache.
 
@@ -214,11 +215,11 @@ def status(state: StateOption = None) -> None:
         found = [cluster for cluster in map(clusters.find, directories) if cluster is not None]
         if not found:
             typer.echo(f"no cluster in {default}")
-            raise typer.Exit(1)
+            raise SystemExit(1)
         for cluster in found:
             _show(cluster)
         if any(cluster.problems() or None in _processes(cluster).values() for cluster in found):
-            raise typer.Exit(1)
+            raise SystemExit(1)
 
 
 def _present(directory: Path) -> Path:

@@ -22,6 +22,7 @@ from elasticjob_localcluster.errors import LocalClusterError
 from elasticjob_localcluster.state_directory import state_dir
 from rich.console import Console
 
+from elasticjob_cli.common.arguments import Option
 from elasticjob_cli.dev.cluster import StateOption, reported_errors
 from elasticjob_cli.dev.observer import JobObserver
 from elasticjob_cli.dev.operator import OPERATOR, apply_definitions, check_source, start_operator
@@ -36,13 +37,13 @@ CHECKPOINTS = Path("/tmp/elasticjob-digits")  # noqa: S108 - as in examples/digi
 def demo(
     source: Annotated[
         Path,
-        typer.Option(
+        Option(
             metavar="DIR",
             help="A checkout of the project, for its definitions, policies and examples.",
         ),
     ] = Path(),
     keep: Annotated[
-        bool, typer.Option("--keep", help="Keep the cluster running, and print commands to try.")
+        bool, Option("--keep", help="Keep the cluster running, and print commands to try.")
     ] = False,
     state: StateOption = None,
 ) -> None:

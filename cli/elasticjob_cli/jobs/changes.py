@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Annotated
 
-import typer
 from elasticjob_api import names
 from elasticjob_api.elasticjob import ElasticJob
 from elasticjob_client.cluster import Access, Cluster
@@ -14,6 +13,7 @@ from elasticjob_client.jobs import delete_job, set_run_policy
 from elasticjob_client.scaling import SizeChange, parse_size, request_size, wait_for_end
 from elasticjob_client.waiting import parse_milestone, wait_for
 
+from elasticjob_cli.common.arguments import Argument, Option
 from elasticjob_cli.common.local_runs import hint, local_run
 from elasticjob_cli.common.options import (
     ExactJob,
@@ -54,18 +54,14 @@ def scale(
     access: Access,
     size: Annotated[
         str | None,
-        typer.Argument(
-            help="The new size (8), or how many more (+2) or less (-1).", metavar="SIZE"
-        ),
+        Argument(help="The new size (8), or how many more (+2) or less (-1).", metavar="SIZE"),
     ] = None,
     remove: Annotated[
         list[str] | None,
-        typer.Option(
-            help="A pod to remove; may be given more than once.", autocompletion=complete_pod
-        ),
+        Option(help="A pod to remove; may be given more than once.", autocompletion=complete_pod),
     ] = None,
     role: Annotated[
-        str, typer.Option(help="The role to scale.", autocompletion=complete_role)
+        str, Option(help="The role to scale.", autocompletion=complete_role)
     ] = names.ROLE_WORKER,
     wait: Wait = False,
     timeout: Timeout = None,
@@ -123,7 +119,7 @@ def resume(job: Job, access: Access, wait: Wait = False, timeout: Timeout = None
 def stop(job: ExactJob, access: Access, wait: Wait = False, timeout: Timeout = None) -> None:
     """End a job for good, after its members have saved.
 
-    The job is then Failed, with the reason Stopped, and is not retried.
+    The job is then Stopped, which is no failure, and is not retried.
     """
     with reported():
         local = local_run(job, access.namespace, access.context, access.kubeconfig)
@@ -157,7 +153,7 @@ def delete(jobs: ExactJobs, access: Access) -> None:
         return all_deleted
 
     if not run(access, work):
-        raise typer.Exit(1)
+        raise SystemExit(1)
 
 
 @for_cluster
@@ -166,9 +162,7 @@ def wait(
     access: Access,
     milestone: Annotated[
         str,
-        typer.Option(
-            "--for", help="A phase (running, succeeded, …), ended, or step=N.", metavar="WHAT"
-        ),
+        Option("--for", help="A phase (running, succeeded, …), ended, or step=N.", metavar="WHAT"),
     ] = "succeeded",
     timeout: Timeout = None,
 ) -> None:

@@ -8,12 +8,12 @@ import sys
 import webbrowser
 from typing import Annotated
 
-import typer
 from elasticjob_api.elasticjob import ElasticJob
 from elasticjob_client.cluster import Access, Cluster
 from elasticjob_client.dashboard import serve_dashboard
 from elasticjob_client.jobs_page import serve_jobs
 
+from elasticjob_cli.common.arguments import Argument, Option
 from elasticjob_cli.common.options import complete_job, for_cluster, run, run_on_job
 from elasticjob_cli.common.streams import echo
 
@@ -23,17 +23,17 @@ def dashboard(
     access: Access,
     job: Annotated[
         str | None,
-        typer.Argument(
+        Argument(
             help="Name of the ElasticJob, or its unique beginning; default: all jobs.",
             metavar="[JOB]",
             autocompletion=complete_job,
         ),
     ] = None,
     port: Annotated[
-        int, typer.Option(help="Port of 127.0.0.1; default: a free one.", min=0, max=65535)
+        int, Option(help="Port of 127.0.0.1; default: a free one.", min=0, max=65535)
     ] = 0,
     browser: Annotated[
-        bool, typer.Option(help="Open the page in a browser, if there is a desktop.")
+        bool, Option(help="Open the page in a browser, if there is a desktop.")
     ] = True,
 ) -> None:
     """Show a job's dashboard, or all jobs, in the browser.

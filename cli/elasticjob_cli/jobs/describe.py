@@ -29,8 +29,6 @@ from elasticjob_client.related import (
 )
 from elasticjob_kube.resources import ELASTIC_JOBS, EVENTS, PODS, SCALE_PLANS
 from msgspec.structs import replace
-from rich.console import Group, RenderableType
-from rich.table import Table
 
 from elasticjob_cli.common.formatting import (
     UNKNOWN,
@@ -45,10 +43,10 @@ from elasticjob_cli.common.printing import (
     Format,
     Output,
     PageFormat,
-    console,
     print_objects,
     readable,
 )
+from elasticjob_cli.common.tables import Page, Shown, Table, show
 from elasticjob_cli.jobs.listing import events_table
 from elasticjob_cli.query.report import restarts, summary
 
@@ -70,7 +68,7 @@ def describe(job: Job, access: Access, output: PageFormat = Format.TABLE) -> Non
         print_objects(ELASTIC_JOBS, run_on_job(access, job, _objects), Output(output))
         return
 
-    async def work(cluster: Cluster, found: ElasticJob) -> RenderableType:
+    async def work(cluster: Cluster, found: ElasticJob) -> Shown:
         pods, plans, events, stored, ranks = await gather(
             pods_of(cluster, found),
             plans_of(cluster, found),
@@ -80,7 +78,7 @@ def describe(job: Job, access: Access, output: PageFormat = Format.TABLE) -> Non
         )
         return page(found, pods, readable(plans, ScalePlan), events, time.time(), stored, ranks)
 
-    console().print(run_on_job(access, job, work))
+    show(run_on_job(access, job, work))
 
 
 async def _objects(cluster: Cluster, job: ElasticJob) -> list[Json]:
@@ -117,14 +115,14 @@ def page(
     now: float,
     stored: StoredAnswers | None = None,
     ranks: Ranks = MappingProxyType({}),
-) -> RenderableType:
+) -> Shown:
     """Return the page, in which each traceback is shown once.
 
     `stored`: the answers that the job's master has stored.
     """
     status = job.status
     shown = _tracebacks_shown_once(status.failures)
-    return Group(
+    return Page(
         _summary(job, now, stored, shown),
         *titled("Roles", _roles(job)),
         *titled("Pods", _pods(pods, ranks, now, shown)),

@@ -7,15 +7,15 @@ import json
 from typing import Annotated
 
 import msgspec
-import typer
 from elasticjob_client.cluster import Access
 from elasticjob_client.diagnosis import OPERATOR_NAMESPACE, Finding, diagnose
-from rich.table import Table
 
+from elasticjob_cli.common.arguments import Option
 from elasticjob_cli.common.formatting import grid, plain_text
 from elasticjob_cli.common.options import for_cluster, reported
-from elasticjob_cli.common.printing import DataFormat, console
+from elasticjob_cli.common.printing import DataFormat
 from elasticjob_cli.common.streams import echo
+from elasticjob_cli.common.tables import Table, show
 
 _MARKS = {
     "Good": plain_text("✓", style="green"),
@@ -28,12 +28,10 @@ _MARKS = {
 def doctor(
     access: Access,
     operator_namespace: Annotated[
-        str, typer.Option(help="Namespace of the operator.")
+        str, Option(help="Namespace of the operator.")
     ] = OPERATOR_NAMESPACE,
-    kueue: Annotated[bool, typer.Option("--kueue", help="Also check Kueue.")] = False,
-    output: Annotated[
-        DataFormat, typer.Option("--output", "-o", help="Format.")
-    ] = DataFormat.TABLE,
+    kueue: Annotated[bool, Option("--kueue", help="Also check Kueue.")] = False,
+    output: Annotated[DataFormat, Option("--output", "-o", help="Format.")] = DataFormat.TABLE,
 ) -> None:
     """Check server, definitions, operator and your rights.
 
@@ -45,9 +43,9 @@ def doctor(
         objects = [msgspec.to_builtins(finding) for finding in found]
         echo(json.dumps(objects, indent=2, ensure_ascii=False))
     else:
-        console().print(_table(found))
+        show(_table(found))
     if any(finding.state == "Bad" for finding in found):
-        raise typer.Exit(1)
+        raise SystemExit(1)
 
 
 def _table(found: list[Finding]) -> Table:

@@ -12,13 +12,13 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from typing import Annotated
 
-import typer
 from elasticjob_api.elasticjob import ElasticJob
 from elasticjob_client.cluster import Access, Cluster
 from elasticjob_client.errors import ClientError, WrongArgument
 from elasticjob_client.execution import STDERR, Execution, execute
 from elasticjob_client.members import Choice, JobPod, chosen_pods
 
+from elasticjob_cli.common.arguments import Argument, Option
 from elasticjob_cli.common.options import (
     AnyRole,
     Job,
@@ -36,21 +36,21 @@ _CHUNK = 1 << 15
 def exec_(
     job: Job,
     command: Annotated[
-        list[str], typer.Argument(help="Program and arguments, after --.", metavar="-- COMMAND")
+        list[str], Argument(help="Program and arguments, after --.", metavar="-- COMMAND")
     ],
     access: Access,
-    rank: Annotated[int | None, typer.Option(help="Of the member; default: 0.", min=0)] = None,
+    rank: Annotated[int | None, Option(help="Of the member; default: 0.", min=0)] = None,
     pod: Annotated[
         str | None,
-        typer.Option(help="One of the job's pods, by its name.", autocompletion=complete_pod),
+        Option(help="One of the job's pods, by its name.", autocompletion=complete_pod),
     ] = None,
     role: AnyRole = None,
     stdin: Annotated[
-        bool, typer.Option("--stdin", "-i", help="Send it this input; on a terminal: always.")
+        bool, Option("--stdin", "-i", help="Send it this input; on a terminal: always.")
     ] = False,
     terminal: Annotated[
         bool | None,
-        typer.Option(
+        Option(
             "--tty/--no-tty",
             "-t/-T",
             help="Give it a terminal; default: if this command runs in one.",
@@ -83,7 +83,7 @@ def exec_(
             with _raw_terminal(with_terminal and sys.stdin.isatty()):
                 return await _attend(execution, stdin=with_input, terminal=with_terminal)
 
-    raise typer.Exit(run_on_job(access, job, work))
+    raise SystemExit(run_on_job(access, job, work))
 
 
 async def _member(cluster: Cluster, job: ElasticJob, choice: Choice) -> JobPod:

@@ -5,11 +5,11 @@ They query no master, so they import neither gRPC nor protobuf, whose import is 
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Callable, Iterable
 from typing import Annotated
 
-import typer
 from elasticjob_api import names
 from elasticjob_api.elasticjob import ElasticJob, Progress
 from elasticjob_api.meta import Json
@@ -25,9 +25,10 @@ from elasticjob_client.related import (
 )
 from elasticjob_client.waiting import parse_phase
 from elasticjob_kube.resources import ELASTIC_JOBS, EVENTS, SCALE_PLANS
-from rich.table import Table
 
+from elasticjob_cli.common.arguments import Option
 from elasticjob_cli.common.formatting import UNKNOWN, format_age, table_of
+from elasticjob_cli.common.local_runs import base_folder, runs
 from elasticjob_cli.common.options import Job, for_cluster, reported, run, run_on_job
 from elasticjob_cli.common.printing import (
     TABLES,
@@ -40,36 +41,30 @@ from elasticjob_cli.common.printing import (
     readable,
 )
 from elasticjob_cli.common.streams import echo
+from elasticjob_cli.common.tables import Table, show
 
-ObjectFormat = Annotated[Output, typer.Option("--output", "-o", help="Format.")]
+ObjectFormat = Annotated[Output, Option("--output", "-o", help="Format.")]
 
 
 @for_cluster
 def list_(
     access: Access,
-    phase: Annotated[
-        str | None, typer.Option(help="Only jobs in this phase, such as running.")
-    ] = None,
+    phase: Annotated[str | None, Option(help="Only jobs in this phase, such as running.")] = None,
     selector: Annotated[
         str,
-        typer.Option("--selector", "-l", help="Only jobs with these labels, such as team=a."),
+        Option("--selector", "-l", help="Only jobs with these labels, such as team=a."),
     ] = "",
     all_namespaces: Annotated[
-        bool, typer.Option("--all-namespaces", "-A", help="Jobs of all namespaces.")
+        bool, Option("--all-namespaces", "-A", help="Jobs of all namespaces.")
     ] = False,
     local: Annotated[
-        bool, typer.Option("--local", help="Runs of `elasticjob run` on this machine.")
+        bool, Option("--local", help="Runs of `elasticjob run` on this machine.")
     ] = False,
     output: ObjectFormat = Output.TABLE,
 ) -> None:
     """List jobs with their phase, workers, step and rate."""
     if local:
-        from elasticjob_cli.run.local import runs_data, runs_table
-
-        if output not in TABLES:
-            _print_runs(runs_data(), output)
-            return
-        print_table(runs_table(time.time()), none="nothing runs here; `elasticjob run` begins it")
+        _list_runs(output)
         return
 
     with reported():
@@ -125,6 +120,18 @@ def events(job: Job, access: Access, output: PageFormat = Format.TABLE) -> None:
     print_table(events_table(found, time.time()), none="no events")
 
 
+def _list_runs(output: Output) -> None:
+    if output in TABLES and not runs(base_folder(os.environ)):
+        echo("nothing runs here; `elasticjob run` begins it", err=True)
+        return
+    from elasticjob_cli.run.local import runs_data, runs_table  # slow: it imports gRPC
+
+    if output in TABLES:
+        show(runs_table(time.time()))
+    else:
+        _print_runs(runs_data(), output)
+
+
 def _print_runs(found: list[Json], output: Output) -> None:
     if output is Output.NAME:
         for each in found:
@@ -153,7 +160,7 @@ def jobs_table(
     if wide:
         columns["PLAN"] = lambda job: job.status.current_plan or UNKNOWN
         columns["MESSAGE"] = lambda job: on_one_line(job.status.message)
-    return table_of(jobs, columns, wrapped=("MESSAGE",))
+    return table_of(jobs, columns, cut=("MESSAGE",))
 
 
 def plans_table(plans: Iterable[ScalePlan], now: float, *, wide: bool) -> Table:

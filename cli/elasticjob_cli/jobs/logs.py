@@ -10,7 +10,6 @@ from contextlib import aclosing
 from functools import partial
 from typing import Annotated
 
-import typer
 from elasticjob_api.elasticjob import ElasticJob
 from elasticjob_client.cluster import Access, Cluster
 from elasticjob_client.errors import WrongArgument
@@ -18,6 +17,7 @@ from elasticjob_client.job_logs import job_logs
 from elasticjob_client.logs import LogLine, LogOptions, parse_duration
 from elasticjob_client.members import Choice, parse_ranks
 
+from elasticjob_cli.common.arguments import Option
 from elasticjob_cli.common.options import AnyRole, Job, for_cluster, reported, run_on_job
 from elasticjob_cli.common.streams import discard, echo
 
@@ -31,23 +31,17 @@ def logs(
     job: Job,
     access: Access,
     follow: Annotated[
-        bool, typer.Option("--follow", "-f", help="Follow until the job has ended.")
+        bool, Option("--follow", "-f", help="Follow until the job has ended.")
     ] = False,
-    rank: Annotated[
-        str | None, typer.Option(help="Ranks, such as 0 or 0,3.", metavar="RANKS")
-    ] = None,
-    every: Annotated[bool, typer.Option("--all", help="All members.")] = False,
+    rank: Annotated[str | None, Option(help="Ranks, such as 0 or 0,3.", metavar="RANKS")] = None,
+    every: Annotated[bool, Option("--all", help="All members.")] = False,
     role: AnyRole = None,
     previous: Annotated[
-        bool, typer.Option("--previous", "-p", help="The previous container of the same pod.")
+        bool, Option("--previous", "-p", help="The previous container of the same pod.")
     ] = False,
-    tail: Annotated[
-        int | None, typer.Option(help="Only this many of the last lines.", min=0)
-    ] = None,
-    since: Annotated[
-        str | None, typer.Option(help="Only lines that are not older: 30s, 5m, 2h.")
-    ] = None,
-    timestamps: Annotated[bool, typer.Option(help="Begin each line with its time.")] = False,
+    tail: Annotated[int | None, Option(help="Only this many of the last lines.", min=0)] = None,
+    since: Annotated[str | None, Option(help="Only lines that are not older: 30s, 5m, 2h.")] = None,
+    timestamps: Annotated[bool, Option(help="Begin each line with its time.")] = False,
 ) -> None:
     """Show the output of a job's members, by rank; -f follows it.
 

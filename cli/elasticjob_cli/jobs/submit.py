@@ -8,7 +8,6 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Any
 
-import typer
 from elasticjob_api.meta import Json
 from elasticjob_client.cluster import Access, Cluster
 from elasticjob_client.errors import ClientError, NoLogs, WrongArgument
@@ -24,11 +23,13 @@ from elasticjob_client.submission import (
     read_job_file,
 )
 from elasticjob_client.submission import submit as create
-from elasticjob_client.template_options import OPTIONS, Completed, Option, completed, template_of
+from elasticjob_client.template_options import OPTIONS, Completed, completed, template_of
+from elasticjob_client.template_options import Option as TemplateOption
 from elasticjob_client.waiting import wait_for
 from elasticjob_client.yaml_text import as_yaml
 from elasticjob_kube.resources import ELASTIC_JOBS
 
+from elasticjob_cli.common.arguments import Argument, Option
 from elasticjob_cli.common.local_runs import check_name
 from elasticjob_cli.common.options import Framework, for_cluster, reported, run, with_options
 from elasticjob_cli.common.streams import echo
@@ -54,7 +55,7 @@ def with_template(
     }
     options[_REQUIREMENTS] = Annotated[
         list[str] | None,
-        typer.Option(help="A requirements.txt, as --pip for each line.", metavar="FILE"),
+        Option(help="A requirements.txt, as --pip for each line.", metavar="FILE"),
     ]
 
     def value(**given: Any) -> Given:
@@ -66,13 +67,13 @@ def with_template(
     return lambda command: with_options(command, "given", options, value)
 
 
-def _annotation(name: str, option: Option) -> Any:
+def _annotation(name: str, option: TemplateOption) -> Any:
     flags = [f"--{name}", "--dir"] if name == "file" else [f"--{name}"]
     several = "; may be given more than once." if option.many else ""
     text = option.help.rstrip(".") + several if several else option.help
-    declared = typer.Option(*flags, help=text, metavar=option.metavar)
+    declared = Option(*flags, help=text, metavar=option.metavar)
     if name == "framework":
-        return Annotated[Framework | None, typer.Option(*flags, help=text)]
+        return Annotated[Framework | None, Option(*flags, help=text)]
     return Annotated[(list[str] if option.many else str) | None, declared]
 
 
@@ -106,34 +107,32 @@ class Format(StrEnum):
 def submit(
     source: Annotated[
         str,
-        typer.Argument(
+        Argument(
             help="A job file (YAML; - for standard input), or a Python script.", metavar="FILE"
         ),
     ],
     access: Access,
     given: Given,
-    args: Annotated[
-        list[str] | None, typer.Argument(help="Arguments of the script, after --.")
-    ] = None,
+    args: Annotated[list[str] | None, Argument(help="Arguments of the script, after --.")] = None,
     name: Annotated[
         str | None,
-        typer.Option(help="Name of the job; default: the script's; if it is in use, with letters."),
+        Option(help="Name of the job; default: the script's; if it is in use, with letters."),
     ] = None,
     no_defaults: Annotated[
-        bool, typer.Option("--no-defaults", help="Use no defaults of the namespace.")
+        bool, Option("--no-defaults", help="Use no defaults of the namespace.")
     ] = False,
     dry_run: Annotated[
         DryRun | None,
-        typer.Option(
+        Option(
             help="Create nothing; server: let it check the job; client: ask nobody, so without "
             "the namespace's defaults."
         ),
     ] = None,
     output: Annotated[
-        Format | None, typer.Option("--output", "-o", help="Print the job, or its name.")
+        Format | None, Option("--output", "-o", help="Print the job, or its name.")
     ] = None,
     follow: Annotated[
-        bool, typer.Option("--follow", "-f", help="Follow rank 0, and end as the job does.")
+        bool, Option("--follow", "-f", help="Follow rank 0, and end as the job does.")
     ] = False,
 ) -> None:
     """Create a job from a job file or a Python script.
@@ -214,11 +213,9 @@ def _print(made: list[Json], output: Format | None, dry_run: DryRun | None) -> N
 
 @with_template(without=("framework", "file"))
 def init(
-    framework: Annotated[Framework, typer.Option(help="Framework of the training.")],
+    framework: Annotated[Framework, Option(help="Framework of the training.")],
     given: Given,
-    name: Annotated[
-        str, typer.Option(help="Name of the job, and of the file: NAME.yaml.")
-    ] = "train",
+    name: Annotated[str, Option(help="Name of the job, and of the file: NAME.yaml.")] = "train",
 ) -> None:
     """Write a commented job file for a framework.
 

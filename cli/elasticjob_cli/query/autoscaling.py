@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 
 from elasticjob_api.v1 import job_pb2
-from rich.console import Group, RenderableType
-from rich.table import Table
 
 from elasticjob_cli.common.formatting import (
     UNKNOWN,
@@ -18,6 +16,7 @@ from elasticjob_cli.common.formatting import (
     plain_text,
     table_of,
 )
+from elasticjob_cli.common.tables import Page, Shown, Table
 
 
 def is_of_interest(known: job_pb2.Autoscaling) -> bool:
@@ -25,11 +24,11 @@ def is_of_interest(known: job_pb2.Autoscaling) -> bool:
     return known.enabled or any(size.samples_per_second for size in known.sizes)
 
 
-def render_autoscaling(known: job_pb2.Autoscaling) -> RenderableType:
+def render_autoscaling(known: job_pb2.Autoscaling) -> Shown:
     """Return lines about the activity, a row per size, and a row per changed role."""
     if not is_of_interest(known):
         return plain_text("Auto-scaling is off, and no size has been measured.")
-    parts: list[RenderableType] = [key_value_table(_lines(known))]
+    parts: list[Shown] = [key_value_table(_lines(known))]
     if known.sizes:
         parts += [plain_text(), _sizes(known)]
     changed = [role for role in known.roles if role.remark]
@@ -41,7 +40,7 @@ def render_autoscaling(known: job_pb2.Autoscaling) -> RenderableType:
             "CPU AND MEMORY": lambda role: role.remark,
         }
         parts += [plain_text(), table_of(changed, columns, wrapped=("CPU AND MEMORY",))]
-    return Group(*parts)
+    return Page(*parts)
 
 
 def _lines(known: job_pb2.Autoscaling) -> Iterable[tuple[str, str]]:

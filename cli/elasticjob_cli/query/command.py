@@ -8,31 +8,33 @@ from __future__ import annotations
 
 import asyncio
 import json
+import sys
 import time
 from collections.abc import Callable, Coroutine, Iterator
 from contextlib import AbstractAsyncContextManager, aclosing
 from enum import StrEnum
-from typing import Annotated, Any, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
-import typer
 from elasticjob_api.v1 import job_pb2
 from elasticjob_client.answers import Master, StoredMaster, open_master_or_report
 from elasticjob_client.cluster import Access
 from elasticjob_client.errors import ClientError, MasterUnavailable, NoSuchObject, WrongArgument
-from rich.live import Live
 
+from elasticjob_cli.common.arguments import Argument, Option
 from elasticjob_cli.common.local_runs import local_run
 from elasticjob_cli.common.options import Job, for_cluster, reported, run_on_job
-from elasticjob_cli.common.printing import DataFormat, console
+from elasticjob_cli.common.printing import DataFormat
 from elasticjob_cli.common.streams import echo
+from elasticjob_cli.common.tables import show
 from elasticjob_cli.query.report import history_csv
 from elasticjob_cli.query.topics import TOPIC_QUERIES, Topic, message_fields
 
+if TYPE_CHECKING:
+    from rich.live import Live
+
 T = TypeVar("T")
 Connect = Callable[[], AbstractAsyncContextManager[Master | StoredMaster]]
-Watch = Annotated[
-    bool, typer.Option("--watch", "-w", help="Show each change until the job has ended.")
-]
+Watch = Annotated[bool, Option("--watch", "-w", help="Show each change until the job has ended.")]
 _RECONNECT_SECONDS = 1.0
 _STACKS_SECONDS = 35.0
 """The master answers or refuses after at most 15 s; the rest is for a slow way to it."""
@@ -51,18 +53,16 @@ class HistoryFormat(StrEnum):
 def query(
     job: Job,
     access: Access,
-    topic: Annotated[
-        Topic, typer.Argument(help="What to show; default: the whole job.")
-    ] = Topic.STATUS,
+    topic: Annotated[Topic, Argument(help="What to show; default: the whole job.")] = Topic.STATUS,
     address: Annotated[
         str | None,
-        typer.Option(
+        Option(
             help="HOST:PORT of the master, such as a forwarded port; default: as in the status."
         ),
     ] = None,
     watch: Watch = False,
     output: Annotated[
-        DataFormat, typer.Option("--output", "-o", help="Format; json with --watch: one a line.")
+        DataFormat, Option("--output", "-o", help="Format; json with --watch: one a line.")
     ] = DataFormat.TABLE,
 ) -> None:
     """Query a job's master: world, members, shards, auto-scaling.
@@ -80,7 +80,7 @@ def history(
     watch: Watch = False,
     output: Annotated[
         HistoryFormat,
-        typer.Option(
+        Option(
             "--output",
             "-o",
             help="Format; csv: a column per metric; json with --watch: one a line.",
@@ -96,9 +96,10 @@ def history(
         _show(job, access, Topic.HISTORY, DataFormat(output), watch=watch)
         return
     if watch:
-        raise typer.BadParameter(
-            "csv cannot be watched, as later metrics need columns of their own; use -o json"
-        )
+        with reported():
+            raise WrongArgument(
+                "csv cannot be watched, as later metrics need columns of their own; use -o json"
+            )
     echo(history_csv(_answer(job, access, Topic.HISTORY)), nl=False)
 
 
@@ -107,11 +108,9 @@ def stacks(
     job: Job,
     access: Access,
     rank: Annotated[
-        list[int] | None, typer.Option(help="Of this rank only; can be repeated.", min=0)
+        list[int] | None, Option(help="Of this rank only; can be repeated.", min=0)
     ] = None,
-    output: Annotated[
-        DataFormat, typer.Option("--output", "-o", help="Format.")
-    ] = DataFormat.TABLE,
+    output: Annotated[DataFormat, Option("--output", "-o", help="Format.")] = DataFormat.TABLE,
 ) -> None:
     """Show what the training processes execute, and who waits.
 
@@ -215,7 +214,7 @@ def _print(answer: Any, topic: Topic, output: DataFormat) -> None:
     if output is DataFormat.JSON:
         echo(query.as_json(answer))
     else:
-        console().print(query.render(answer))
+        show(query.render(answer))
 
 
 class _Watch:
@@ -229,12 +228,13 @@ class _Watch:
         self._last_answer_time: float | None = None
 
     async def run(self, connect: Connect) -> None:
-        screen = console()
-        redraw = screen.is_terminal and self._output is DataFormat.TABLE
+        redraw = sys.stdout.isatty() and self._output is DataFormat.TABLE
         if not redraw or self._query.incremental:
             await self._follow_masters(connect)
             return
-        with Live(console=screen, auto_refresh=False) as self._live:
+        from rich.live import Live
+
+        with Live(auto_refresh=False) as self._live:
             await self._follow_masters(connect)
 
     async def _follow_masters(self, connect: Connect) -> None:

@@ -6,9 +6,9 @@ from collections.abc import Callable, Iterable, Mapping
 from types import MappingProxyType
 
 from elasticjob_api.v1 import agent_pb2
-from rich.table import Table
 
 from elasticjob_cli.common.formatting import UNKNOWN, format_bytes, table_of
+from elasticjob_cli.common.tables import Table
 
 _COLUMNS: Mapping[str, Callable[[agent_pb2.Member], str]] = MappingProxyType(
     {

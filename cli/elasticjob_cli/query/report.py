@@ -8,7 +8,6 @@ from collections.abc import Callable, Mapping
 
 from elasticjob_api.plain_text import printable
 from elasticjob_api.v1 import job_pb2
-from rich.console import Group, RenderableType
 
 from elasticjob_cli.common.formatting import (
     UNKNOWN,
@@ -20,6 +19,7 @@ from elasticjob_cli.common.formatting import (
     table_of,
     titled,
 )
+from elasticjob_cli.common.tables import Page, Shown
 
 _TIMES = (
     ("training", "training"),
@@ -36,7 +36,7 @@ _CSV_COLUMNS = ("time", "round", "worldSize", "step", "samplesPerSecond")
 _CSV_EVENT_COLUMNS = ("event", "message")
 
 
-def render_report(report: job_pb2.Report) -> RenderableType:
+def render_report(report: job_pb2.Report) -> Shown:
     """Return a line per value, and a row per failed pod."""
     outcome = report.outcome
     samples = UNKNOWN
@@ -64,7 +64,7 @@ def render_report(report: job_pb2.Report) -> RenderableType:
         "LAST WORDS": lambda failure: failure.message,
     }
     failures = table_of(outcome.failures, columns, wrapped=("LAST WORDS",))
-    return Group(key_value_table(lines), *titled("Failures, the newest first", failures))
+    return Page(key_value_table(lines), *titled("Failures, the newest first", failures))
 
 
 def restarts(counted: int, uncounted: int) -> str:
@@ -95,7 +95,7 @@ def summary(report: job_pb2.Report) -> list[tuple[str, str]]:
     ]
 
 
-def render_history(answer: job_pb2.History) -> RenderableType:
+def render_history(answer: job_pb2.History) -> Shown:
     """Return a line per sample and event, in the order of their times."""
     lines = [(event.time, event.reason, event.message) for event in answer.events]
     for each in answer.samples:

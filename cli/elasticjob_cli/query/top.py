@@ -9,7 +9,6 @@ from collections.abc import AsyncGenerator, Callable, Iterable, Mapping, Sequenc
 from contextlib import aclosing
 from typing import Annotated
 
-import typer
 from elasticjob_api.elasticjob import ElasticJob, Progress
 from elasticjob_api.v1 import agent_pb2, job_pb2
 from elasticjob_client.answers import Master, open_master
@@ -17,10 +16,8 @@ from elasticjob_client.cluster import Access, Cluster
 from elasticjob_client.errors import ClientError
 from elasticjob_client.jobs import has_ended, list_jobs
 from elasticjob_client.master import wait_for_starting_master
-from rich.console import Console, Group, RenderableType
-from rich.live import Live
-from rich.table import Table
 
+from elasticjob_cli.common.arguments import Argument, Option
 from elasticjob_cli.common.formatting import (
     UNKNOWN,
     format_duration,
@@ -29,7 +26,8 @@ from elasticjob_cli.common.formatting import (
     table_of,
 )
 from elasticjob_cli.common.options import for_cluster, run, run_on_job
-from elasticjob_cli.common.printing import console, readable
+from elasticjob_cli.common.printing import readable
+from elasticjob_cli.common.tables import Page, Shown, Table, Text, show
 from elasticjob_cli.query.members import members_table
 from elasticjob_cli.query.topics import format_phase
 
@@ -48,11 +46,11 @@ def top(
     access: Access,
     job: Annotated[
         str | None,
-        typer.Argument(help="Name of the ElasticJob; default: all jobs.", metavar="[JOB]"),
+        Argument(help="Name of the ElasticJob; default: all jobs.", metavar="[JOB]"),
     ] = None,
     once: Annotated[
         bool,
-        typer.Option("--once", help="Show it once; the default if the output is not a terminal."),
+        Option("--once", help="Show it once; the default if the output is not a terminal."),
     ] = False,
 ) -> None:
     """Show jobs live: progress, rate, members.
@@ -72,16 +70,18 @@ async def _top(cluster: Cluster, job: str | None, *, live: bool) -> None:
     frames = _jobs(cluster) if job is None else _job(cluster, job, live=live)
     async with aclosing(frames):
         if not live:
-            console().print(await anext(frames))
+            show(await anext(frames))
             return
-        last: RenderableType = ""
-        with Live(console=Console(), auto_refresh=False, screen=True) as screen:
+        last: Shown = Text("")
+        from rich.live import Live
+
+        with Live(auto_refresh=False, screen=True) as screen:
             async for last in frames:
                 screen.update(last, refresh=True)
-        console().print(last)  # leaving the screen has removed the last frame
+        show(last)  # leaving the screen has removed the last frame
 
 
-async def _jobs(cluster: Cluster) -> AsyncGenerator[RenderableType, None]:
+async def _jobs(cluster: Cluster) -> AsyncGenerator[Shown, None]:
     """Yield a table of all jobs of the namespace every few seconds.
 
     It also shows the rates that were seen since the command started.
@@ -99,9 +99,9 @@ async def _jobs(cluster: Cluster) -> AsyncGenerator[RenderableType, None]:
         await asyncio.sleep(_SECONDS)
 
 
-async def _job(cluster: Cluster, job: str, *, live: bool) -> AsyncGenerator[RenderableType, None]:
+async def _job(cluster: Cluster, job: str, *, live: bool) -> AsyncGenerator[Shown, None]:
     """Yield a job at each change, from its present and later masters, until it has ended."""
-    last: RenderableType | None = None
+    last: Shown | None = None
     while True:
         try:
             found = await wait_for_starting_master(cluster, job)
@@ -114,11 +114,11 @@ async def _job(cluster: Cluster, job: str, *, live: bool) -> AsyncGenerator[Rend
                 raise
             if await has_ended(cluster, job):
                 return
-            yield Group(last, plain_text(f"no news: {error}", style="red"))
+            yield Page(last, plain_text(f"no news: {error}", style="red"))
         await asyncio.sleep(_RECONNECT_SECONDS)
 
 
-async def _frames(master: Master) -> AsyncGenerator[RenderableType, None]:
+async def _frames(master: Master) -> AsyncGenerator[Shown, None]:
     async with aclosing(master.watch("Status")) as changes:
         async for status in changes:
             answers = await master.snapshot(status)
@@ -145,13 +145,13 @@ def sparkline(values: Sequence[float], width: int = SPARK_WIDTH) -> str:
     return "".join(_BARS[min(int(8 * max(each, 0.0) / most), 7)] for each in shown)
 
 
-def job_view(answers: job_pb2.StoredAnswers) -> RenderableType:
+def job_view(answers: job_pb2.StoredAnswers) -> Shown:
     """Return the view of a job from the answers of its master."""
     status = answers.status
     progress = status.progress
     name = f"{status.namespace}/{status.job_name}"
     state = f"  {format_phase(status.phase)}, world of {status.world_size}"
-    parts: list[RenderableType] = [plain_text(name, "bold").append(state), _steps(progress)]
+    parts: list[Shown] = [plain_text(name, "bold").append(state), _steps(progress)]
     rates = [sample.samples_per_second for sample in answers.history.samples]
     if rates:
         most = max(progress.samples_per_second, *rates[-SPARK_WIDTH:])
@@ -173,7 +173,7 @@ def job_view(answers: job_pb2.StoredAnswers) -> RenderableType:
     )
     if (more := len(members) - MOST_MEMBERS) > 0:
         parts.append(plain_text(f"and {more} more members"))
-    return Group(*parts)
+    return Page(*parts)
 
 
 def _place(member: agent_pb2.Member, ranks: Mapping[str, int]) -> tuple[float, str, int]:
@@ -181,7 +181,7 @@ def _place(member: agent_pb2.Member, ranks: Mapping[str, int]) -> tuple[float, s
     return ranks.get(member.pod_uid, math.inf), member.role, member.index
 
 
-def _steps(progress: job_pb2.Progress) -> RenderableType:
+def _steps(progress: job_pb2.Progress) -> Shown:
     if not progress.total_steps:
         return plain_text(f"step {progress.step}")
     done = progress.step / progress.total_steps

@@ -11,7 +11,6 @@ from typing import Any
 from elasticjob_api.v1 import job_pb2, shards_pb2
 from google.protobuf.json_format import MessageToDict
 from google.protobuf.message import Message
-from rich.console import Group, RenderableType
 
 from elasticjob_cli.common.formatting import (
     UNKNOWN,
@@ -24,6 +23,7 @@ from elasticjob_cli.common.formatting import (
     plain_text,
     table_of,
 )
+from elasticjob_cli.common.tables import Page, Shown
 from elasticjob_cli.query.autoscaling import is_of_interest, render_autoscaling
 from elasticjob_cli.query.members import in_order, members_table
 from elasticjob_cli.query.report import render_history, render_report
@@ -58,10 +58,10 @@ def status_fields(answers: job_pb2.StoredAnswers) -> dict[str, Any]:
     }
 
 
-def render_status(answers: job_pb2.StoredAnswers) -> RenderableType:
+def render_status(answers: job_pb2.StoredAnswers) -> Shown:
     """Return a summary, a row per member, a row per data set, and the auto-scaler's knowledge."""
     status = answers.status
-    parts: list[RenderableType] = [_summary(answers), plain_text()]
+    parts: list[Shown] = [_summary(answers), plain_text()]
     if answers.members.members:
         titles = ("ROLE", "INDEX", "RANK", "POD", "STATE", "ADDRESS", "STEP", "CPU", "MEMORY")
         parts.append(members_table(in_order(answers.members.members), titles, answers.ranks))
@@ -81,7 +81,7 @@ def render_status(answers: job_pb2.StoredAnswers) -> RenderableType:
         parts += [plain_text(), table_of(status.datasets, columns)]
     if is_of_interest(answers.autoscaling):
         parts += [plain_text(), render_autoscaling(answers.autoscaling)]
-    return Group(*parts)
+    return Page(*parts)
 
 
 def format_phase(phase: job_pb2.JobPhase.ValueType) -> str:
@@ -89,7 +89,7 @@ def format_phase(phase: job_pb2.JobPhase.ValueType) -> str:
     return job_pb2.JobPhase.Name(phase).removeprefix("JOB_PHASE_").capitalize()
 
 
-def _summary(answers: job_pb2.StoredAnswers) -> RenderableType:
+def _summary(answers: job_pb2.StoredAnswers) -> Shown:
     status = answers.status
     progress = status.progress
     steps = format_steps(progress.step, progress.total_steps)
@@ -118,13 +118,13 @@ def _remaining_time(progress: job_pb2.Progress) -> str:
     return format_duration(progress.eta_seconds) if progress.last_report_time else UNKNOWN
 
 
-def render_members(answer: job_pb2.MemberList) -> RenderableType:
+def render_members(answer: job_pb2.MemberList) -> Shown:
     """Return a row per member: state, step time, resource usage, straggler and unfit node."""
     titles = ("ROLE", "INDEX", "POD", "NODE", "STATE", "STEP", "STEP TIME", "CPU", "MEMORY", "GPU")
     return members_table(in_order(answer.members), (*titles, "REMARK"))
 
 
-def render_progress(answer: job_pb2.Progress) -> RenderableType:
+def render_progress(answer: job_pb2.Progress) -> Shown:
     """Return a line per value."""
     steps_rate = UNKNOWN
     if answer.steps_per_second:
@@ -146,7 +146,7 @@ def render_progress(answer: job_pb2.Progress) -> RenderableType:
     return key_value_table(lines)
 
 
-def render_plans(answer: job_pb2.PlanList) -> RenderableType:
+def render_plans(answer: job_pb2.PlanList) -> Shown:
     """Return a row per plan."""
     columns: dict[str, Callable[[job_pb2.Plan], str]] = {
         "CREATED": lambda plan: format_timestamp(plan.created),
@@ -172,7 +172,7 @@ class TopicQuery:
     """
 
     name: str
-    render: Callable[[Any], RenderableType]
+    render: Callable[[Any], Shown]
     fields: Callable[[Any], dict[str, Any]] = message_fields
     incremental: bool = False
 

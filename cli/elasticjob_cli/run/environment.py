@@ -95,6 +95,7 @@ def agent_environment(
     files: str,
     last_words: str,
     gpus: Sequence[str],
+    with_rank: bool = True,
 ) -> dict[str, str]:
     """Return the environment of a worker's agent.
 
@@ -106,6 +107,7 @@ def agent_environment(
         files: the folder for the agent's own files.
         last_words: the file for its termination message.
         gpus: the names for CUDA of the GPUs to divide; may be empty.
+        with_rank: begin each line that the program prints with its rank.
     """
     name = run.worker_name(index, incarnation)
     master = names.master_service(run.name)
@@ -134,7 +136,7 @@ def agent_environment(
         names.ENV_CA: run.authority,
         names.ENV_AGENT_FILES: files,
         names.ENV_TERMINATION_LOG: last_words,
-        names.ENV_RANK_PREFIX: "1",
+        **({names.ENV_RANK_PREFIX: "1"} if with_rank else {}),
         names.ENV_CONTAINER: run.worker_marker(index),
     }
 

@@ -22,12 +22,12 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Annotated
 
-import typer
 from elasticjob_api import names
 from elasticjob_api.addresses import host_port
 from elasticjob_api.frameworks import FRAMEWORKS, launchers
 from elasticjob_client.errors import ClientError, WrongArgument
 
+from elasticjob_cli.common.arguments import Argument, Option
 from elasticjob_cli.common.local_runs import RunInfo, base_folder, check_name
 from elasticjob_cli.common.options import Framework, reported
 from elasticjob_cli.run import environment
@@ -55,36 +55,32 @@ _IN_PLACE_OF_OPTIONS = MappingProxyType(
 def run(
     command: Annotated[
         list[str],
-        typer.Argument(
+        Argument(
             help="The training command; a file.py is run by this Python.", metavar="COMMAND..."
         ),
     ],
     number: Annotated[
         int | None,
-        typer.Option(
-            "-n", help="The first number of workers; default: the fewest of --workers, else 1."
-        ),
+        Option("-n", help="The first number of workers; default: the fewest of --workers, else 1."),
     ] = None,
     workers: Annotated[
         str | None,
-        typer.Option(help="Workers (4), or the fewest and the most (1:4).", metavar="N|MIN:MAX"),
+        Option(help="Workers (4), or the fewest and the most (1:4).", metavar="N|MIN:MAX"),
     ] = None,
     framework: Annotated[
         Framework | None,
-        typer.Option(
+        Option(
             help="The framework whose variables the workers get; default: pytorch for torchrun, "
             "else custom."
         ),
     ] = None,
     name: Annotated[
         str | None,
-        typer.Option(
-            help="The run's name for other commands, such as scale; default: the script's."
-        ),
+        Option(help="The run's name for other commands, such as scale; default: the script's."),
     ] = None,
     restart_limit: Annotated[
         int,
-        typer.Option(help="The number of restarts of a program that crashes.", min=0, max=10_000),
+        Option(help="The number of restarts of a program that crashes.", min=0, max=10_000),
     ] = 0,
 ) -> None:
     """Train on this machine, without a cluster.
@@ -107,7 +103,7 @@ def run(
                 restart_limit=restart_limit,
             )
         )
-    raise typer.Exit(code)
+    raise SystemExit(code)
 
 
 @dataclass(frozen=True)

@@ -19,10 +19,10 @@ from elasticjob_client.answers import Master
 from elasticjob_client.errors import ClientError, JobEnded, MasterUnavailable, NotInTime
 from elasticjob_client.master import MasterEndpoint
 from elasticjob_client.scaling import SizeChange
-from rich.table import Table
 
 from elasticjob_cli.common.formatting import UNKNOWN, format_age, format_steps, table_of
 from elasticjob_cli.common.local_runs import LOCAL, RunInfo, base_folder, find, runs
+from elasticjob_cli.common.tables import Table
 from elasticjob_cli.run import control
 
 T = TypeVar("T")

@@ -7,11 +7,14 @@ import os
 import re
 import sys
 from collections.abc import Callable
+from contextlib import suppress
 from typing import BinaryIO
 
 _READ_BYTES = 65_536
 _MOST_LINE_BYTES = 262_144
 _AGENT = b"elasticjob-agent: "
+_ENDS = (b"\n", b"\r")
+"""What ends a line; a carriage return ends the state of a progress bar, which the next replaces."""
 _RANK = re.compile(rb"\[(\d+)\] ")
 _COLOURS = (36, 33, 32, 35, 34, 31)
 
@@ -28,20 +31,29 @@ class Output:
             for stream in (sys.stdout, sys.stderr)
         }
 
-    async def copy(self, reader: asyncio.StreamReader, worker: int, *, to_stderr: bool) -> None:
-        """Copy a worker's output line by line until its end."""
+    async def copy(
+        self, reader: asyncio.StreamReader, worker: int, *, to_stderr: bool, at_once: bool = False
+    ) -> None:
+        """Copy a worker's output until its end: by lines, and by the states of a progress bar.
+
+        `at_once`: also copy the beginning of a line, such as a question.
+        """
         rest = b""
         while chunk := await reader.read(_READ_BYTES):
-            *lines, rest = (rest + chunk).split(b"\n")
+            lines = (rest + chunk).splitlines(keepends=True)
+            rest = b"" if lines[-1].endswith(_ENDS) else lines.pop()
             if len(rest) > _MOST_LINE_BYTES:
-                lines = [*lines, rest]
+                lines.append(rest + b"\n")
+                rest = b""
+            elif at_once and not _AGENT.startswith(rest[: len(_AGENT)]):
+                lines.append(rest)
                 rest = b""
             self._write(
                 b"".join(self._line(line, worker, to_stderr=to_stderr) for line in lines),
                 to_stderr=to_stderr,
             )
         if rest:
-            self._write(self._line(rest, worker, to_stderr=to_stderr), to_stderr=to_stderr)
+            self._write(self._line(rest + b"\n", worker, to_stderr=to_stderr), to_stderr=to_stderr)
 
     def say(self, text: str) -> None:
         """Print a message of the run itself to stderr."""
@@ -58,8 +70,11 @@ class Output:
     def _line(self, line: bytes, worker: int, *, to_stderr: bool) -> bytes:
         if line.startswith(_AGENT):  # the agent itself has no rank
             line = b"elasticjob: worker %d: %s" % (worker, line[len(_AGENT) :])
-        coloured = self._colours[sys.stderr if to_stderr else sys.stdout]
-        return (coloured_rank(line) if coloured else line) + b"\n"
+        stream = sys.stderr if to_stderr else sys.stdout
+        text = line.rstrip(b"\r\n")
+        if text and stream.isatty():  # the line may replace the state of a longer bar
+            line = b"%s\x1b[K%s" % (text, line[len(text) :])
+        return coloured_rank(line) if self._colours[stream] else line
 
     def _write(self, data: bytes, *, to_stderr: bool) -> None:
         if to_stderr in self._closed:
@@ -72,6 +87,17 @@ class Output:
             self._closed.add(to_stderr)
             if len(self._closed) == 1:
                 self._on_closed()
+
+
+def reads_input() -> bool:
+    """Return whether this command may read its input: not in the background of a terminal."""
+    if sys.stdin is None or sys.stdin.closed:
+        return False
+    with suppress(OSError):
+        if sys.stdin.isatty():
+            return os.tcgetpgrp(sys.stdin.fileno()) == os.getpgrp()
+        return True
+    return False
 
 
 def rank_of(last_words: str) -> int | None:

@@ -18,7 +18,7 @@ from elasticjob_processes.killing import kill_marked, shell_code
 from elasticjob_cli.run import control, workers
 from elasticjob_cli.run.environment import Run, agent_environment
 from elasticjob_cli.run.master_process import MasterProcess
-from elasticjob_cli.run.output import Output, rank_of
+from elasticjob_cli.run.output import Output, rank_of, reads_input
 from elasticjob_cli.run.sizes import Bounds, resized
 from elasticjob_cli.run.workers import Action, Decision, Drain, Finish, Start, Workers
 
@@ -46,6 +46,8 @@ class Supervisor:
         self._environment = with_training_library(os.environ, folder / "library")
         self._workers = Workers()
         self._size = 0
+        self._is_alone = False
+        self._is_interactive = False
         self._agents: dict[int, asyncio.subprocess.Process] = {}
         self._master = MasterProcess(run, folder)
         self._master_restarts = 0
@@ -57,7 +59,13 @@ class Supervisor:
         self._output = Output(on_closed=lambda: self._interrupted(signal.SIGPIPE))
 
     async def work(self, size: int) -> int:
-        """Run to the end, first with `size` workers; return the exit code of the command."""
+        """Run to the end, first with `size` workers; return the exit code of the command.
+
+        A run that begins with one worker gives it the command's input, and on a terminal also the
+        output, so that it can ask questions and stop in a debugger.
+        """
+        self._is_alone = size == 1 and reads_input()
+        self._is_interactive = self._is_alone and sys.stdin.isatty() and sys.stdout.isatty()
         loop = asyncio.get_running_loop()
         for number in SIGNALS:
             ignored_by_nohup = signal.getsignal(number) == signal.SIG_IGN
@@ -193,6 +201,7 @@ class Supervisor:
         """Run an agent to its end."""
         index = start.index
         words = self._folder / f"{self._name(index)}.termination"
+        has_terminal = index == 0 and self._is_interactive
         environment = agent_environment(
             self._run,
             index,
@@ -201,23 +210,27 @@ class Supervisor:
             files=str(self._folder),
             last_words=str(words),
             gpus=self._gpus,
+            with_rank=not has_terminal,
         )
         agent = await asyncio.create_subprocess_exec(
             *(sys.executable, "-P", "-m", "elasticjob_agent.main", "run", "--", *self._run.command),
             env=environment,
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
+            stdin=None if index == 0 and self._is_alone else subprocess.DEVNULL,
+            stdout=None if has_terminal else subprocess.PIPE,
             stderr=subprocess.PIPE,
             start_new_session=True,  # Ctrl-C must reach only this command
         )
         self._agents[index] = agent
         if self._workers.present[index].phase == "leaving":
             agent.terminate()  # it was asked to leave during its start
-        assert agent.stdout is not None
-        assert agent.stderr is not None
         copies = [
-            asyncio.create_task(self._output.copy(agent.stdout, index, to_stderr=False)),
-            asyncio.create_task(self._output.copy(agent.stderr, index, to_stderr=True)),
+            asyncio.create_task(
+                self._output.copy(
+                    stream, index, to_stderr=stream is agent.stderr, at_once=has_terminal
+                )
+            )
+            for stream in (agent.stdout, agent.stderr)
+            if stream is not None
         ]
         code = await agent.wait()
         await asyncio.to_thread(kill_marked, self._run.worker_marker(index))

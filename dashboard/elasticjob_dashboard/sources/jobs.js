@@ -41,6 +41,7 @@ function facts(all) {
   fact("Stalled", stalled, stalled ? "bad" : "");
   fact("Failed", failed, failed ? "bad" : "");
   fact("Suspended", count("Suspended"));
+  fact("Stopped", count("Stopped"));
   fact("Succeeded", count("Succeeded"));
   fact("GPUs requested", grouped(all.reduce((sum, each) => sum + each.gpus, 0)));
 }

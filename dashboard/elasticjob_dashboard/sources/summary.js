@@ -1,17 +1,19 @@
 // The job in a line: phase, progress, rates; and what its time went into.
-const GOOD_PHASES = new Set(["training", "Running", "Succeeded"]);
-const BAD_PHASES = new Set(["Failed"]);
+// A master's phase as one of the words of a job's phase, which the list of jobs has, too.
+const WORDS = { training: "Running", finishing: "Running", waiting: "Starting", reforming: "Starting" };
+const COLORS = { Running: "good", Succeeded: "good", Failed: "bad", Stopped: "", Suspended: "" };
 
 function summary(state) {
   const progress = state.progress, fact = into("facts");
   const name = state.namespace ? `${state.namespace}/${state.job}` : state.job;
-  document.title = `${state.job} · ${state.phase}`;
+  const word = WORDS[state.phase] || state.phase;
+  document.title = `${state.job} · ${word}`;
   write(by("title"), name);
   const phase = by("phase");
-  write(phase, state.phase);
+  write(phase, word);
   phase.hidden = false;
   const stalled = progress.stalledSince && !state.asOf;
-  phase.className = `badge ${BAD_PHASES.has(state.phase) || stalled ? "bad" : GOOD_PHASES.has(state.phase) ? "good" : "warn"}`;
+  phase.className = `badge ${stalled ? "bad" : COLORS[word] ?? "warn"}`;
   fact("Step", progress.totalSteps ? `${grouped(progress.step)} / ${grouped(progress.totalSteps)}` : grouped(progress.step));
   fact("Throughput", `${number(progress.samplesPerSecond, 4)} samples/s`);
   fact("World size", state.worldSize);

@@ -154,7 +154,7 @@ def stop_job(observed: Observed, now: float) -> Decision:
     if not live:
         is_deleted = job.metadata.deletion_timestamp is not None
         reason = "Deleted" if is_deleted else "Stopped"
-        return finish_job(observed, status, "Failed", cause, now, reason=reason)
+        return finish_job(observed, status, "Stopped", cause, now, reason=reason)
     end_pods(result, job, live, now)
     ended = f"spec.jobName: ElasticJob {job.metadata.name!r} {why_not_scaled(job)}"
     return decision_with_status(

@@ -97,7 +97,10 @@ def finished(
     *,
     reason: str,
 ) -> ElasticJobStatus:
-    """Return the status of a job that has succeeded or failed; `reason` is for the conditions."""
+    """Return the status of a job that has ended; `reason` is for the conditions.
+
+    A job that was stopped has the condition Failed, too, for which programs wait.
+    """
     status = replace(
         status, phase=phase, message=message, completion_time=format_time(now), current_plan=None,
         retry_time=None, observed_generation=job.metadata.generation, workers="",

@@ -8,7 +8,6 @@ import re
 from elasticjob_api import names
 from elasticjob_api.indices import parse_indices
 from elasticjob_api.meta import Json
-from elasticjob_kube.connection import KEEP_ALIVE_SECONDS
 from elasticjob_kube.errors import KubeError
 from elasticjob_kube.resources import (
     CONFIG_MAPS,
@@ -25,6 +24,7 @@ from elasticjob_kube.resources import (
     SERVICES,
 )
 from elasticjob_kube.session import Kube
+from elasticjob_kube.transport import KEEP_ALIVE_SECONDS
 
 from tests.support.chaos import processes
 from tests.support.chaos.cluster import NAMESPACE, OPERATORS, ChaosCluster

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from elasticjob_api import names
+from elasticjob_api.job_status import ENDED
 from elasticjob_api.meta import Json
 from elasticjob_api.scaleplan import FINISHED
 from elasticjob_kube.errors import AlreadyExists, KubeError, NotFound, TryLater
@@ -147,7 +148,7 @@ class Job:
         users = asyncio.create_task(self._make_requests())
         try:
             async with asyncio.timeout(seconds):
-                while (status := await self.status()).get("phase") not in ("Succeeded", "Failed"):
+                while (status := await self.status()).get("phase") not in ENDED:
                     await asyncio.sleep(0.5)
                 return status
         except TimeoutError:

@@ -196,7 +196,7 @@ class Cluster:
         if (ELASTIC_JOBS, JOB) not in self.kube.objects:
             return None
         status = self.job().status
-        if status.phase in ("Succeeded", "Failed", "Suspended"):
+        if status.phase in ("Succeeded", "Failed", "Stopped", "Suspended"):
             return None
         if status.retry_time is not None:
             return parse_time(status.retry_time)

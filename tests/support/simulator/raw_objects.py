@@ -7,7 +7,7 @@ from elasticjob_api.meta import Json
 
 MOST_RETAINED = 2
 """The most replaced failed pods that a history retains: few, so that histories reach the bound."""
-FINISHED_JOB_PHASES = ("Succeeded", "Failed")
+FINISHED_JOB_PHASES = ("Succeeded", "Failed", "Stopped")
 FINISHED_PLAN_PHASES = ("Succeeded", "PartiallySucceeded", "Failed", "Superseded", "Cancelled")
 FINISHED_REQUEST_PHASES = ("ScaleSucceeded", "ScaleFailed")
 

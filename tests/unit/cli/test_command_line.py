@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import os
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from http.server import BaseHTTPRequestHandler, HTTPServer
+from importlib import import_module
 from pathlib import Path
 
 import elasticjob_cli
 import pytest
 import yaml
+from elasticjob_cli.common.arguments import plain_values
 from elasticjob_cli.main import COMMANDS, GROUPS, command_line
 from elasticjob_operator.certificates import new_job_secrets
 from typer.testing import CliRunner
@@ -23,7 +26,8 @@ from tests.support.thorough import some_of
 
 def test_the_list_of_commands_imports_none_of_them() -> None:
     script = (
-        "import sys; from elasticjob_cli.main import main; sys.argv[1:] = ['--help']\n"
+        "import sys; from elasticjob_cli.main import run_command as main\n"
+        "sys.argv[1:] = ['--help']\n"
         "try: main()\n"
         "except SystemExit: pass\n"
         "print(sorted(m for m in sys.modules if m.startswith(('elasticjob', 'rich.', 'kube'))))"
@@ -31,14 +35,32 @@ def test_the_list_of_commands_imports_none_of_them() -> None:
     found = subprocess.run(
         [sys.executable, "-c", script], capture_output=True, text=True, timeout=120, check=True
     )
-    below = ("common", "common.streams", "main", "parameters")
+    below = ("common", "common.arguments", "common.streams", "main", "parameters")
     own = ["elasticjob_cli", *(f"elasticjob_cli.{module}" for module in below)]
     assert found.stdout.splitlines()[-1] == str(own)
 
 
-class NoJobs(BaseHTTPRequestHandler):
+def plain_command(name: str) -> Callable[..., None]:
+    module, _, function = COMMANDS[name][0].partition(":")
+    command: Callable[..., None] = getattr(import_module(f"elasticjob_cli.{module}"), function)
+    return command
+
+
+JOB = {
+    "apiVersion": "elasticjob.dev/v1alpha1",
+    "kind": "ElasticJob",
+    "metadata": {"name": "a", "namespace": "team", "creationTimestamp": "2026-01-01T00:00:00Z"},
+    "spec": {"framework": "custom", "replicaSpecs": {"worker": {"template": {}}}},
+    "status": {"phase": "Running"},
+}
+
+
+class OneJob(BaseHTTPRequestHandler):
+    """An API server with the job a, which no list has."""
+
     def do_GET(self) -> None:
-        body = json.dumps({"items": []}).encode()
+        found = JOB if self.path.endswith("/elasticjobs/a") else {"items": []}
+        body = json.dumps(found).encode()
         self.send_response(200)
         self.send_header("Content-Length", str(len(body)))
         self.end_headers()
@@ -50,8 +72,8 @@ class NoJobs(BaseHTTPRequestHandler):
 
 @pytest.fixture
 def kubeconfig(tmp_path: Path) -> Iterator[Path]:
-    """The kubeconfig of an API server without jobs."""
-    with HTTPServer(("127.0.0.1", 0), NoJobs) as server:
+    """The kubeconfig of an API server."""
+    with HTTPServer(("127.0.0.1", 0), OneJob) as server:
         threading.Thread(target=server.serve_forever, daemon=True).start()
         here = {"cluster": "here", "user": "me"}
         path = tmp_path / "kubeconfig"
@@ -75,7 +97,7 @@ def test_the_certificates_of_the_machine_are_not_read_to_import_a_command(tmp_pa
     file = tmp_path / "authorities.pem"
     file.write_bytes(new_job_secrets("job", "ns")["ca.crt"])
     script = (
-        "import os, ssl; from elasticjob_cli.main import command_line; command_line(['list'])\n"
+        "import os, ssl; from elasticjob_cli.main import command_line; command_line(['exec'])\n"
         "from aiohttp.connector import _SSL_CONTEXT_VERIFIED as default\n"
         "print(len(default.get_ca_certs()), len(ssl.create_default_context().get_ca_certs()))"
     )
@@ -90,25 +112,90 @@ def test_the_certificates_of_the_machine_are_not_read_to_import_a_command(tmp_pa
 
 
 SLOW = ("grpc", "google.protobuf", "cloudpickle", "kubernetes", "numpy", "pygments", "markdown_it")
-NOT_FOR_LISTS = (
-    *("rich.live", "rich.progress", "rich.prompt", "rich.markdown", "rich.syntax"),
-    "pydantic",  # converts options that are no texts, such as numbers and formats
+NOT_TO_READ_A_LINE = ("typer", "rich", "pydantic", "aiohttp", "importlib.metadata")
+
+
+@pytest.mark.parametrize(
+    ("line", "said"),
+    [
+        ("list -n team", "no jobs; -A lists those of all namespaces"),
+        ("list -A -o wide --selector=a=b", "no jobs"),
+        ("wait a -n team --for running --timeout 1.5", ""),
+        ("logs a -n team --tail 5", "error: job team/a has no pods"),
+        ("describe a -n team", ""),
+        ("plans a -n team", "no plans yet"),
+        ("list --local", "nothing runs here; `elasticjob run` begins it"),
+        ("--version", ""),
+    ],
 )
-
-
-def test_list_imports_only_what_it_needs(kubeconfig: Path) -> None:
+def test_a_plain_command_line_imports_only_what_it_needs(
+    line: str, said: str, kubeconfig: Path, tmp_path: Path
+) -> None:
+    grpc = () if line.startswith("describe") else SLOW
     script = (
-        "import sys; from elasticjob_cli.main import main\n"
+        "import sys; from elasticjob_cli.main import run_command as main\n"
         "try: main()\n"
-        f"finally: print([m for m in {(*SLOW, *NOT_FOR_LISTS)} if m in sys.modules])"
+        f"finally: print([m for m in {(*grpc, *NOT_TO_READ_A_LINE)} if m in sys.modules])"
     )
-    command = [sys.executable, "-c", script, "list", "-n", "team"]
-    environ = os.environ | {"KUBECONFIG": str(kubeconfig)}
+    command = [sys.executable, "-c", script, *line.split()]
+    environ = os.environ | {"KUBECONFIG": str(kubeconfig), "ELASTICJOB_RUNS": str(tmp_path)}
     done = subprocess.run(
         command, env=environ, capture_output=True, text=True, timeout=120, check=False
     )
-    assert done.stderr == "no jobs; -A lists those of all namespaces\n"
-    assert done.stdout == "[]\n"
+    assert done.stderr.startswith(said), done.stderr
+    assert bool(done.stderr) == bool(said), done.stderr
+    assert done.stdout.endswith("[]\n"), done.stdout
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "list",
+        "list -A -o wide --phase=running -l a=b",
+        "list --local -o json",
+        "describe a --context c --kubeconfig /k",
+        "logs a -f --rank 0,1 --tail 5 --timestamps",
+        "wait a --for step=3 --timeout 1.5",
+        "scale a +2 --wait",
+        "scale a --remove a-worker-0 --remove a-worker-1",
+        "delete a b c",
+        "stacks a --rank 0 --rank 3",
+        "query a members --watch",
+        "dashboard --port 0",
+        "top --once",
+        "submit t.py --image i --workers 2:8 --env A=b --env C=d",
+    ],
+)
+def test_a_line_read_without_typer_gives_the_values_that_typer_gives(
+    line: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    name, *words = line.split()
+    given: list[dict[str, object]] = []
+    command = plain_command(name)
+
+    @functools.wraps(command)
+    def record(**values: object) -> None:
+        given.append({key: value or None for key, value in values.items()})
+
+    monkeypatch.setattr("elasticjob_cli.main._imported", lambda _: record)
+    result = CliRunner().invoke(command_line([name]), [name, *words])
+    assert result.exit_code == 0, result.output
+    values = plain_values(command, words)
+    assert values is not None
+    assert given == [{key: value or None for key, value in values.items()}]
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        *("list -h", "list -Ao wide", "list --nosuch", "list a", "list -o wid", "list --phase"),
+        *("logs", "logs a --tail -1", "logs a --tail x", "scale a -1", "exec a -- true"),
+        *("dashboard --port 65536", "logs a --no-timestamps", "list -n=team"),
+    ],
+)
+def test_typer_reads_help_mistakes_and_short_forms(line: str) -> None:
+    name, *words = line.split()
+    assert plain_values(plain_command(name), words) is None
 
 
 WITHOUT_A_MASTER = (
@@ -153,7 +240,7 @@ def test_ctrl_c_while_a_command_is_imported_prints_nothing() -> None:
         "import sys\n"
         "class CtrlC:\n"
         "    def find_spec(self, name, path=None, target=None):\n"
-        "        if name == 'aiohttp': raise KeyboardInterrupt\n"
+        "        if name == 'msgspec': raise KeyboardInterrupt\n"
         "sys.meta_path.insert(0, CtrlC())\n"
         "from elasticjob_cli.main import main; main()"
     )

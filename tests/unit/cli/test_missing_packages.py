@@ -12,7 +12,12 @@ import pytest
 
 COMMAND = "import sys; from elasticjob_cli.main import main; main()"
 CLIENT = "import elasticjob; import elasticjob.client"
-NEEDED = ("typer", "rich", "yaml", "aiohttp", "msgspec", "kubernetes")
+NEEDED = {
+    "typer": "--help",
+    **dict.fromkeys(("yaml", "msgspec", "kubernetes"), "list --kubeconfig=/nonexistent"),
+    "aiohttp": "dashboard a --kubeconfig=/nonexistent",
+}
+"""By package: a command that needs it."""
 
 
 def python(script: str, *arguments: str, without: str) -> subprocess.CompletedProcess[str]:
@@ -25,7 +30,7 @@ def python(script: str, *arguments: str, without: str) -> subprocess.CompletedPr
 @pytest.mark.guarantee("doctor-names-what-is-missing")
 @pytest.mark.parametrize("package", NEEDED)
 def test_the_command_says_in_a_line_which_extra_is_missing(package: str) -> None:
-    done = python(COMMAND, "list", "--kubeconfig=/nonexistent", without=package)
+    done = python(COMMAND, *NEEDED[package].split(), without=package)
     assert done.returncode == 1
     assert done.stderr.splitlines()[-1].startswith("error: ")
     assert "elasticjob[" in done.stderr

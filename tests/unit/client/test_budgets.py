@@ -32,11 +32,9 @@ def test_an_autoscaler_with_other_bounds_than_its_job_is_named(
     spec = {"framework": "jax", "replicaSpecs": roles, "autoscaling": autoscaling}
     job = msgspec.convert({"metadata": {"name": "job"}, "spec": spec}, ElasticJob)
     target = {"kind": "ElasticJob", "name": "job"}
-    scaler = {
-        "metadata": {"name": "hpa"},
-        "spec": {"scaleTargetRef": target, "minReplicas": bounds[0], "maxReplicas": bounds[1]},
-    }
-    other = {**scaler, "spec": {**scaler["spec"], "scaleTargetRef": {**target, "kind": "Job"}}}
-    found = list(scaler_problems([other, scaler], [job]))
+    spec = {"scaleTargetRef": target, "minReplicas": bounds[0], "maxReplicas": bounds[1]}
+    of_another_kind = {**spec, "scaleTargetRef": {**target, "kind": "Job"}}
+    scalers = [{"metadata": {"name": "hpa"}, "spec": each} for each in (of_another_kind, spec)]
+    found = list(scaler_problems(scalers, [job]))
     assert len(found) == bool(problem)
     assert problem in "".join(found)

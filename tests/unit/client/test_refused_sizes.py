@@ -74,6 +74,7 @@ def test_bounds_roles_and_members_are_checked(change: SizeChange, why: str) -> N
     [
         ("Succeeded", {}, "has ended (Succeeded)"),
         ("Failed", {"suspend": True}, "has ended (Failed)"),
+        ("Stopped", {"stop": True}, "has ended (Stopped)"),
         ("Suspended", {"suspend": True}, "is suspended"),
         ("Running", {"stop": True}, "is being stopped"),
     ],
@@ -85,7 +86,7 @@ async def test_a_job_that_takes_no_requests_gets_none(
         {"GET elasticjobs/ux": job(phase, **policy), "GET scaleins": {"items": []}}
         | {"GET scaleouts": {"items": []}, "GET scaleplans": {"items": []}}
     )
-    ended = phase in ("Succeeded", "Failed")
+    ended = phase in ("Succeeded", "Failed", "Stopped")
     for text in ("4", "+1"):
         async with api.cluster(tmp_path) as cluster:
             with pytest.raises(ClientError, match=re.escape(why)) as caught:

@@ -63,6 +63,7 @@ def test_jobs_that_need_a_look_come_first_and_ended_ones_last() -> None:
         job("done", "Succeeded"),
         job("old-failure", "Failed", completionTime=format_time(NOW - 200_000)),
         job("suspended", "Suspended"),
+        job("stopped", "Stopped", completionTime=format_time(NOW - 60)),
         job("b-running"),
         job("a-running"),
         job("new", None),
@@ -75,7 +76,7 @@ def test_jobs_that_need_a_look_come_first_and_ended_ones_last() -> None:
         f"ns/{name}"
         for name in (
             "failure", "stalled", "unfit", "new", "a-running", "b-running", "suspended", "done",
-            "done-stalled", "old-failure",
+            "done-stalled", "old-failure", "stopped",
         )
     ]  # fmt: skip
     assert found["ns/stalled"]["stalledSince"] == NOW - 60

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from elasticjob_api.v1 import job_pb2
 
 from tests.support.browser import Visit, open_browser, visit
 from tests.support.served_page import answers_of, served_page
@@ -81,3 +82,28 @@ async def test_an_open_page_shows_changes_and_reads_whole_data_when_there_is_no_
         assert await first.page.locator("#members tbody tr").count() == 120
         assert first.problems == []
         assert all("503" in each for each in second.problems)
+
+
+@pytest.mark.guarantee("page-shows-the-job")
+@pytest.mark.parametrize(
+    ("phase", "shown", "color"),
+    [
+        ("training", "Running", "good"),
+        ("waiting", "Starting", "warn"),
+        ("Failed", "Failed", "bad"),
+        ("Stopped", "Stopped", ""),
+    ],
+)
+async def test_the_page_has_the_words_of_the_list_and_a_stopped_job_is_not_red(
+    phase: str, shown: str, color: str
+) -> None:
+    async with served_page() as served, open_browser() as browser:
+        served.answers = answers_of()
+        if phase.islower():
+            served.answers.status.phase = job_pb2.JobPhase.Value(f"JOB_PHASE_{phase.upper()}")
+        else:
+            served.ended = True
+            served.answers.report.outcome.phase = phase
+        page = await visit(browser, served.url)
+        await page.until_text("#phase", shown)
+        assert await page.page.get_attribute("#phase", "class") == f"badge {color}"

@@ -290,7 +290,7 @@ def test_a_store_of_files_that_mlflow_refuses_names_the_way_out(
     package.mkdir()
     (package / "entities.py").write_text("Metric = tuple")
     (package / "__init__.py").write_text(
-        "class MlflowClient:\n    def __init__(self): raise RuntimeError('in maintenance mode. ' * 30 "
+        "class MlflowClient:\n    def __init__(self): raise RuntimeError('in maintenance. ' * 30 "
         "+ 'Set `MLFLOW_ALLOW_FILE_STORE=true` to opt out of this exception.')\n"
     )
     monkeypatch.syspath_prepend(tmp_path)

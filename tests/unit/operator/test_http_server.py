@@ -13,6 +13,7 @@ import aiohttp
 import pytest
 import pytest_asyncio
 from elasticjob_kube.access import Access
+from elasticjob_kube.connection import open_http
 from elasticjob_kube.errors import NoAccess
 from elasticjob_kube.session import Kube, connect
 from elasticjob_operator import job_metrics
@@ -28,14 +29,9 @@ from tests.support.served_metrics import NAMESPACE, add_job, series
 
 @pytest_asyncio.fixture
 async def state() -> AsyncIterator[OperatorState]:
-    async with aiohttp.ClientSession() as http:
-        kube = Kube(
-            http,
-            Access("http://127.0.0.1:1", None, None, None),  # type: ignore[arg-type]
-            user_agent="tests",
-            connections=1,
-        )
-        yield OperatorState(kube)
+    access = Access("http://127.0.0.1:1", None, None, None)  # type: ignore[arg-type]
+    async with open_http(access) as http:
+        yield OperatorState(Kube(http, access, user_agent="tests", connections=1))
 
 
 def free_port() -> int:

@@ -63,6 +63,7 @@ def _decide(state: RendezvousState, now: float) -> list[Command]:
     commands += vanished_nodes.advance(state, now)
     node_check.advance(state, now)
     failure_detection.resolve_crashes(state, now)
+    failure_detection.end_broken_world(state)
     before = None
     while before != (state.phase, state.round):  # at most: training, reforming, waiting, training
         before = (state.phase, state.round)

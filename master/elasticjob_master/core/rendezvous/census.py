@@ -21,11 +21,13 @@ class Census:
         survivors: those of the present world that still exist.
         unconfirmed: survivors whose processes have yet to start.
         running: those with a process, or with one that is being started.
+        left: survivors whose processes run and have left the present world.
         crashed: those with a crash for which it is not decided which member was at fault.
         draining: those that were asked to leave.
         unchecked: those whose node check is not finished.
         fresh: those that have run no process and were not checked.
-        joined: when the available members outside the world have joined, without successors.
+        joined: when the available members outside the world have joined, without successors and
+            without crashes that are not decided.
     """
 
     def __init__(self) -> None:
@@ -34,6 +36,7 @@ class Census:
         self.survivors: set[str] = set()
         self.unconfirmed: set[str] = set()
         self.running: set[str] = set()
+        self.left: set[str] = set()
         self.crashed: set[str] = set()
         self.draining: set[str] = set()
         self.unchecked: set[str] = set()
@@ -65,11 +68,12 @@ class Census:
         _put(self.survivors, uid, in_world)
         _put(self.unconfirmed, uid, starts)
         _put(self.running, uid, member.process_round > 0)
+        _put(self.left, uid, in_world and bool(member.left))
         _put(self.crashed, uid, crashed)
         _put(self.draining, uid, member.draining_since is not None)
         _put(self.unchecked, uid, stage in UNFINISHED_STAGES)
         _put(self.fresh, uid, stage == "none" and not ran)
-        if not available or in_world or is_successor:
+        if not available or in_world or is_successor or crashed:
             self._forget_join(uid)
         elif uid not in self.joined or self.joined[uid] != member.joined_at:
             self._forget_join(uid)

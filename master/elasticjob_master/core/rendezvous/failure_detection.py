@@ -4,6 +4,10 @@ When one process of a world fails, the others soon fail too, because they wait f
 first one is at fault, or those that others cannot have brought down: SIGKILL has ended the process,
 or the node is broken. The time of the failure counts and not that of its report, because below
 torchrun all members of a world end at once.
+
+What has happened is known when each member has said what its process is: ended, or out of the
+broken world. A process that says neither, such as one that waits in a collective, is waited for
+only for a moment.
 """
 
 from __future__ import annotations
@@ -64,7 +68,17 @@ def resolve_crashes(state: RendezvousState, now: float) -> None:
         elif member.exiting and member.ends_job:
             state.end_expected = member.identity.key, now + state.timing.job_end
         state.note(member.uid)
-    state.world_failed = True
+    state.world_failed = state.world_failed or any(state.in_world(m.uid) for m in crashed)
+
+
+def end_broken_world(state: RendezvousState) -> None:
+    """End a world that all have left, but for members whose agents are gone, too."""
+    if not state.census.left or not state.members.disconnected or state.phase != "training":
+        return
+    there = [member for member in state.running() if member.disconnected_since is None]
+    cut_off = any(member.disconnected_since is not None for member in state.world_members())
+    if cut_off and all(member.left for member in there):
+        state.world_failed = True
 
 
 def ends_job(state: RendezvousState, member: Member, exit_code: int) -> bool:
@@ -90,26 +104,30 @@ def _members_at_fault(
     if state.rules.in_process_elastic:
         # The processes survive the failure of others, so each failure has its own cause.
         return list(crashed)
-    if _has_other_cause(state):
+    if state.world_failed or state.phase in ("reforming", "waiting"):
         return []
+    world = state.world_members()
+    other_cause = any(m.succeeded or m.disconnected_since is not None for m in world)
     proven = [member for member in crashed if member.killed or member.node_problem]
-    window = state.timing.proven_window if proven else state.timing.fault_window
+    known = proven or other_cause
+    window = state.timing.proven_window if known else _fault_window(state.timing, crashed)
     reported_at = min(m.crashed_at for m in proven or crashed if m.crashed_at is not None)
     # While another process runs, its failure or the loss of its member may still be the cause.
-    others_run = any(state.running())
+    others_run = any(m.disconnected_since is None and not m.left for m in state.running())
+    others_run &= not other_cause or state.confirmed_at is not None  # or: stop starting the others
     if others_run and now - reported_at < window:
         return None
+    if other_cause:
+        return []
     if proven:
         return proven
     return [min(crashed, key=lambda member: member.failed_at)]
 
 
-def _has_other_cause(state: RendezvousState) -> bool:
-    """Return whether a lost or finished member, or the stop of the world, explains failures."""
-    if state.world_failed or state.phase in ("reforming", "waiting"):
-        return True
-    world = state.world_members()
-    return any(member.succeeded or member.disconnected_since is not None for member in world)
+def _fault_window(timing: Timing, crashed: Sequence[Member]) -> float:
+    """Return how long another failure may still be the cause. Those of torchruns come late."""
+    late = max(m.crashed_at - m.failed_at for m in crashed if m.crashed_at is not None)
+    return min(timing.fault_window + 2 * late, timing.fault_limit)
 
 
 def _is_well(member: Member, heard_after: float) -> bool:

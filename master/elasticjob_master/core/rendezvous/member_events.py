@@ -283,6 +283,20 @@ class PlaceTaken(Event):
 
 
 @dataclass(frozen=True)
+class WorldLeft(Event):
+    """The process of a member has left the world of a round. See `Member.left`."""
+
+    uid: str
+    round: int
+    ends: bool = False
+
+    def apply(self, state: RendezvousState, now: float) -> None:
+        member = _sender(state, self.uid, now)
+        if member is not None and member.taken_round == self.round == state.round:
+            member.left = "ends" if self.ends else "waits"
+
+
+@dataclass(frozen=True)
 class MemberLeaving(Event):
     """A member has to leave, because its node or the user ends its pod."""
 

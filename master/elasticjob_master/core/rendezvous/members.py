@@ -18,6 +18,7 @@ from elasticjob_api.refusals import NotCurrent
 from elasticjob_master.core.step_times import StepTimes
 
 Renewal = Literal["", "asked", "at_once"]
+Left = Literal["", "waits", "ends"]
 MemberState = Literal["waiting", "training", "draining", "suspected", "succeeded"]
 UNFINISHED_STAGES = ("waiting", "running", "answered")
 """Stages of an undecided node check. A member in one of them cannot join a world."""
@@ -125,6 +126,8 @@ class Member:
             jobs 0 means that the process does not have the state of the training. In a notified
             role only worlds after the process' start count.
         joining: its Horovod process waits for its place in a later world.
+        left: its process has left the present world and still runs: it "waits" for the next one, as
+            a collective has broken, or it "ends" and has reported all that it has trained.
         take_world_due: when its process, in a notified role, must have taken the present world.
             None if it has.
         renewal: its process, in a notified role, is to be restarted: it is asked to stop, or killed
@@ -163,6 +166,7 @@ class Member:
     started: bool = False
     joined_round: int = 0
     joining: bool = False
+    left: Left = ""
     take_world_due: float | None = None
     renewal: Renewal = ""
     last_round: int = 0
@@ -233,6 +237,7 @@ class Member:
         self.started = False
         self.joined_round = 0
         self.joining = False
+        self.left = ""
         self.stop_due = None
         self.exit_due = None
         self.take_world_due = None

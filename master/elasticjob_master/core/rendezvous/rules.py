@@ -28,7 +28,8 @@ class Timing:
             at different speeds.
         settle_limit: the longest wait for joins that keep coming.
         fault_window: after a failure the loss of another member may turn out to be its cause for
-            this time, unless the processes of all members have ended.
+            this time, unless the processes of all members have ended or left the world.
+        fault_limit: the most of it, for failures that are reported late.
         proven_window: the same time after a failure that no other member can have caused. Members
             that are lost together then cost one new world.
         start: a world counts as confirmed after this time although some members have not confirmed
@@ -51,7 +52,8 @@ class Timing:
     settle: float = 1.0
     settle_at_start: float = 2.0
     settle_limit: float = 5.0
-    fault_window: float = 2.0
+    fault_window: float = 0.5
+    fault_limit: float = 2.0
     proven_window: float = 0.3
     start: float = 30.0
     stop: float = 30.0

@@ -181,6 +181,8 @@ class RendezvousState:
 
     def form_world(self, members: Sequence[Member], now: float) -> None:
         """Begin the next round with these members, oldest first."""
+        for member in self.world_members():
+            member.left = ""
         self.set_world(world_formation.rank_order(self.world, members, self.domains))
         self.round += 1 + self.unstored_rounds
         self.unstored_rounds = 0
@@ -283,7 +285,11 @@ class RendezvousState:
     def must_end_first(self) -> Iterator[Member]:
         """Return the connected members whose processes have to end before the next world."""
         return (
-            m for m in self.running() if m.disconnected_since is None and not self.keeps_process(m)
+            m
+            for m in self.running()
+            if m.disconnected_since is None
+            and not self.keeps_process(m)
+            and not (m.left == "ends" and self.continues(m))
         )
 
     def running(self) -> Iterator[Member]:

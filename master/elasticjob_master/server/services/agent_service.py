@@ -159,6 +159,9 @@ class AgentService:
                 controller.restarted(member, report.restarts, report.exit_code, report.message)
             case "joined":
                 controller.handle(member_events.PlaceTaken(member.uid, message.joined.round))
+            case "world_left":
+                left = message.world_left
+                controller.handle(member_events.WorldLeft(member.uid, left.round, left.ends))
             case "leaving":
                 self._leave(member)
             case "check":

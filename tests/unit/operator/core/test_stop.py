@@ -23,9 +23,9 @@ RETRY = {"policy": "Always", "minDelaySeconds": 60}
 
 
 def check_stopped(cluster: Cluster) -> None:
-    """Check that the job has failed with the reason Stopped, and that none of its pods runs."""
+    """Check that the job has the phase Stopped, and that none of its pods runs."""
     status = status_of(cluster)
-    assert (status["phase"], status["message"]) == ("Failed", "spec.runPolicy.stop is true")
+    assert (status["phase"], status["message"]) == ("Stopped", "spec.runPolicy.stop is true")
     assert condition(cluster, "Failed") == ("True", "Stopped")
     assert "completionTime" in status
     assert {"currentPlan", "retryTime"} & status.keys() == set()
@@ -36,9 +36,7 @@ def check_stopped(cluster: Cluster) -> None:
     ] == []
 
 
-async def test_a_stopped_job_drains_members_before_its_master_and_fails_with_reason_stopped() -> (
-    None
-):
+async def test_a_stopped_job_drains_members_before_its_master_and_has_the_phase_stopped() -> None:
     cluster = new_cluster(replicas=2)
     await cluster.start()
     set_stop(cluster)
@@ -130,7 +128,7 @@ async def test_a_stopped_job_is_not_scaled() -> None:
     await cluster.apply(SCALE_OUTS, "later", count=1)
     await cluster.settle()
     assert cluster.kube.objects[SCALE_OUTS, "later"]["status"]["message"].endswith(
-        "has ended (Failed)"
+        "has ended (Stopped)"
     )
 
 
@@ -155,7 +153,7 @@ async def test_a_terminated_member_without_an_agent_has_not_succeeded_with_exit_
     for name in pod_names(cluster):
         end_training(cluster, name, 0)
     await cluster.settle()
-    assert status_of(cluster)["phase"] == {"stop": "Failed", "suspend": "Suspended"}[how]
+    assert status_of(cluster)["phase"] == {"stop": "Stopped", "suspend": "Suspended"}[how]
 
 
 @pytest.mark.parametrize(("policy", "kept"), [("All", 0), ("Running", 1), ("None", 1)])
@@ -187,7 +185,7 @@ async def test_a_deleted_job_that_a_finalizer_keeps_ends_and_says_what_keeps_it(
     assert cluster.kube.all(PODS) == []
     status = status_of(cluster)
     assert (status["phase"], status["message"]) == (
-        "Failed",
+        "Stopped",
         "it is being deleted; metadata.finalizers keep it: example.com/audit",
     )
     assert condition(cluster, "Failed") == ("True", "Deleted")

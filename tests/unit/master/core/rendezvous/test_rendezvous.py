@@ -341,9 +341,9 @@ def test_the_member_that_failed_first_leaves_even_if_others_report_earlier() -> 
     job.end_process(agents[2], 1, asked=False, seconds_ago=0.4)
     job.advance(0.3)
     job.end_process(agents[1], 1, asked=False, seconds_ago=0.9)
-    job.advance(job.rendezvous.timing.fault_window - 0.5)
+    job.advance(job.rendezvous.timing.fault_limit - 0.4)
     assert not agents[1].inbox, "the loss of another may still be the cause"
-    job.advance(0.3)
+    job.advance(0.2)
     assert isinstance(agents[1].inbox[0], Exit)
     job.run_until_quiet()
     assert job.rendezvous.world == ("0.0", "2.0")
