@@ -32,9 +32,13 @@ def test_an_autoscaler_with_other_bounds_than_its_job_is_named(
     spec = {"framework": "jax", "replicaSpecs": roles, "autoscaling": autoscaling}
     job = msgspec.convert({"metadata": {"name": "job"}, "spec": spec}, ElasticJob)
     target = {"kind": "ElasticJob", "name": "job"}
-    spec = {"scaleTargetRef": target, "minReplicas": bounds[0], "maxReplicas": bounds[1]}
-    of_another_kind = {**spec, "scaleTargetRef": {**target, "kind": "Job"}}
-    scalers = [{"metadata": {"name": "hpa"}, "spec": each} for each in (of_another_kind, spec)]
+    bounded: dict[str, Any] = {
+        "scaleTargetRef": target,
+        "minReplicas": bounds[0],
+        "maxReplicas": bounds[1],
+    }
+    of_another_kind = {**bounded, "scaleTargetRef": {**target, "kind": "Job"}}
+    scalers = [{"metadata": {"name": "hpa"}, "spec": each} for each in (of_another_kind, bounded)]
     found = list(scaler_problems(scalers, [job]))
     assert len(found) == bool(problem)
     assert problem in "".join(found)
