@@ -97,7 +97,8 @@ def up(
 ) -> None:
     """Start a Kubernetes cluster on this machine.
 
-    No root, no containers, programs built on first use.
+    No root, no containers. The first time it downloads Kubernetes' programs, or builds them from
+    Go modules where dl.k8s.io is not reached, which takes some minutes.
     Writes shell text to stdout: eval "$(elasticjob dev up)"
     """
     with reported_errors():
