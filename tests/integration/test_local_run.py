@@ -14,6 +14,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from elasticjob_cli.common.local_runs import SOCKET
 
 from tests.support.local_run import SECONDS, TRAINING, LocalRun, local_run, size_and_step
 from tests.support.wait import wait_until
@@ -285,6 +286,14 @@ def test_a_run_is_shown_by_the_commands_for_jobs(run: LocalRun) -> None:
             with urllib.request.urlopen(f"{url}status", timeout=SECONDS) as answer:
                 assert json.load(answer)["worldSize"] == 2
             page.terminate()
+        assert log.stdout is not None
+        log.stdout.readline()
+        control = str(run.runs / "training" / SOCKET)
+        wait_until(
+            "the connection of the command that waits",
+            lambda: Path("/proc/net/unix").read_text().count(control) > 1,
+            seconds=SECONDS,
+        )
         run.end.touch()
         assert run.wait_for_end(process) == 0, run.log()
         assert waiting.communicate(timeout=SECONDS)[0] == b"run training is Succeeded\n"
