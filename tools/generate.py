@@ -13,6 +13,7 @@ from pathlib import Path
 import msgspec
 from elasticjob_api import names
 from elasticjob_api.elasticjob import ElasticJob
+from elasticjob_api.elasticpool import ElasticPool
 from elasticjob_api.meta import Json
 from elasticjob_api.scale_requests import ScaleIn, ScaleOut
 from elasticjob_api.scaleplan import ScalePlan
@@ -38,12 +39,13 @@ _SCALE = {
 
 
 def definitions() -> dict[str, Json]:
-    """Return the four CustomResourceDefinitions by plural."""
+    """Return the CustomResourceDefinitions by plural."""
     crds = (
         crd(ElasticJob, "ej", ElasticJob.COLUMNS, scale=_SCALE),
         crd(ScalePlan, "sp", ScalePlan.COLUMNS, selectable=_JOB),
         crd(ScaleIn, "si", ScaleIn.COLUMNS, selectable=_JOB),
         crd(ScaleOut, "so", ScaleOut.COLUMNS, selectable=_JOB),
+        crd(ElasticPool, "ejp", ElasticPool.COLUMNS),
     )
     return {definition["spec"]["names"]["plural"]: definition for definition in crds}
 

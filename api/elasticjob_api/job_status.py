@@ -82,6 +82,13 @@ class ReplicaStatus(Object, frozen=True):
     desired: Annotated[
         Members, Meta(description="Number of members that the operator maintains.")
     ] = _shown_zero()
+    asked: Annotated[
+        Members | None,
+        Meta(
+            description="Number of members that were asked for before an ElasticPool took some; "
+            "they come back when the pool has room."
+        ),
+    ] = None
     indices: Annotated[Indices, Meta(description="Indices of these members, such as 0,2-4.")] = ""
     active: Annotated[
         Counter, Meta(description="Pods that are neither finished nor being deleted.")

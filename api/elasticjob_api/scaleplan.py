@@ -21,7 +21,7 @@ from elasticjob_api.meta import (
 from elasticjob_api.resources import Resources
 from elasticjob_api.scripts import NEEDS_SCRIPT, Script, ScriptRun, Variables
 
-Source = Literal["Manual", "Auto", "ScaleIn", "ScaleOut", "Spec", "Disruption"]
+Source = Literal["Manual", "Auto", "ScaleIn", "ScaleOut", "Spec", "Disruption", "Pool"]
 PlanPhase = Literal[
     "Pending",
     "Draining",

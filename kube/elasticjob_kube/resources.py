@@ -105,6 +105,7 @@ ELASTIC_JOBS = Resource(names.GROUP, names.VERSION, "elasticjobs", "ElasticJob")
 SCALE_PLANS = Resource(names.GROUP, names.VERSION, "scaleplans", "ScalePlan")
 SCALE_INS = Resource(names.GROUP, names.VERSION, "scaleins", "ScaleIn")
 SCALE_OUTS = Resource(names.GROUP, names.VERSION, "scaleouts", "ScaleOut")
+ELASTIC_POOLS = Resource(names.GROUP, names.VERSION, "elasticpools", "ElasticPool")
 KUEUE_WORKLOADS = Resource("kueue.x-k8s.io", "v1beta2", "workloads", "Workload")
 KUEUE_FLAVORS = Resource(
     "kueue.x-k8s.io", "v1beta2", "resourceflavors", "ResourceFlavor", namespaced=False

@@ -23,6 +23,8 @@ WORLD_SIZE = "elasticjob/world_size"
 _JOB_TAG = "elasticjob.job_uid"
 _MLFLOW_MOST = 1000
 """The most metrics of one request to MLflow."""
+_MLFLOW_FILES = "MLFLOW_ALLOW_FILE_STORE"
+"""Without this variable MLflow refuses files, in a long message that ends with its name."""
 _MLFLOW_REFUSED = re.compile(r"[^\w\-. /]")
 
 
@@ -140,8 +142,17 @@ class _MLflow:
         from mlflow.entities import Metric
 
         self._metric: Any = Metric
-        self._client: Any = MlflowClient()
-        experiment = self._experiment()
+        try:
+            self._client: Any = MlflowClient()
+            experiment = self._experiment()
+        except Exception as error:
+            if _MLFLOW_FILES not in str(error):
+                raise
+            raise TrackerUnusable(
+                f"MLflow refuses a store of files: set {_MLFLOW_FILES}=true, or "
+                "MLFLOW_TRACKING_URI to a server or database (mlflow migrate-filestore moves the "
+                "runs into one)"
+            ) from error
         run = self._find(experiment, job)
         if run is None:
             self._client.create_run(experiment, tags={_JOB_TAG: job.uid}, run_name=job.name)

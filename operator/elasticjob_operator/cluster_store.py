@@ -28,15 +28,17 @@ class NodeChange:
     leaving: bool
     labels: bool
     conditions: bool
+    resources: bool
 
 
 @dataclass
 class NodeStore:
-    """Nodes by name: why they are leaving, their labels, and their conditions."""
+    """Nodes by name: why they are leaving, their labels, conditions and resources for pods."""
 
     leaving: dict[str, str] = field(default_factory=dict)
     labels: dict[str, dict[str, str]] = field(default_factory=dict)
     conditions: dict[str, tuple[NodeCondition, ...]] = field(default_factory=dict)
+    allocatable: dict[str, dict[str, int | str]] = field(default_factory=dict)
 
     def update(self, name: str, node: Node | None) -> NodeChange:
         """Cache a node that was added or changed, or forget one that was deleted (None)."""
@@ -45,11 +47,13 @@ class NodeStore:
                 leaving=self.leaving.pop(name, None) is not None,
                 labels=self.labels.pop(name, None) is not None,
                 conditions=self.conditions.pop(name, None) is not None,
+                resources=self.allocatable.pop(name, None) is not None,
             )
         return NodeChange(
             leaving=_set(self.leaving, name, leaving_reason(node)),
             labels=_set(self.labels, name, node.metadata.labels),
             conditions=_set(self.conditions, name, node.status.conditions),
+            resources=_set(self.allocatable, name, node.status.allocatable),
         )
 
 

@@ -12,9 +12,17 @@ from collections.abc import Callable, Coroutine
 from typing import Any
 
 from elasticjob_api import names
+from elasticjob_api.elasticpool import ElasticPool
 from elasticjob_kube.errors import KubeError, NotFound, Refused
 from elasticjob_kube.informer import Informer
-from elasticjob_kube.resources import KUEUE_FLAVORS, KUEUE_WORKLOADS, LIMIT_RANGES, NODES
+from elasticjob_kube.resources import (
+    ELASTIC_POOLS,
+    KUEUE_FLAVORS,
+    KUEUE_WORKLOADS,
+    LIMIT_RANGES,
+    NODES,
+    PRIORITY_CLASSES,
+)
 from elasticjob_kube.session import Kube
 
 from elasticjob_operator.cluster_store import QuotaStore
@@ -23,6 +31,7 @@ from elasticjob_operator.core.model.nodes import Node
 from elasticjob_operator.core.model.workload import Flavor, Workload
 from elasticjob_operator.core.partitioning import Scope
 from elasticjob_operator.job_keys import JobKey
+from elasticjob_operator.pool_store import PriorityClass
 from elasticjob_operator.store import Store
 
 log = logging.getLogger(__name__)
@@ -31,7 +40,11 @@ _RETRY_SECONDS = 1.0
 
 
 async def watch_nodes(
-    kube: Kube, store: Store, on_job: Callable[[JobKey], None], answered: asyncio.Event
+    kube: Kube,
+    store: Store,
+    on_job: Callable[[JobKey], None],
+    answered: asyncio.Event,
+    on_resources: Callable[[], None] = lambda: None,
 ) -> None:
     """Keep the store's nodes up to date, and report the jobs that a change concerns; never returns.
 
@@ -42,13 +55,49 @@ async def watch_nodes(
     """
 
     def on_change(before: Node | None, after: Node | None) -> None:
-        for key in store.update_node(before, after):
+        for key in store.update_node(before, after, on_resources):
             on_job(key)
 
     nodes = Informer(kube, NODES, Node, on_change=on_change)
     await run_if_allowed(
         nodes, missing="no notice of leaving nodes", grant="nodes", answered=answered
     )
+
+
+async def watch_pools(
+    kube: Kube,
+    store: Store,
+    scope: Scope,
+    on_namespace: Callable[[str], None],
+    answered: asyncio.Event,
+) -> None:
+    """Keep the store's ElasticPools up to date, and report their namespaces; never returns.
+
+    `answered` is set when all are listed, or cannot be: no job of a pool may start before. A
+    cluster with older definitions has no pools.
+    """
+    pools = Informer(
+        kube,
+        ELASTIC_POOLS,
+        ElasticPool,
+        namespace=scope.namespace,
+        only=scope.only,
+        on_change=lambda old, new: on_namespace(store.pools.update(old, new)),
+    )
+    grant = "elasticpools.elasticjob.dev"
+    await run_if_allowed(
+        pools, missing="ElasticPools have no effect", grant=grant, answered=answered
+    )
+
+
+async def watch_priorities(kube: Kube, store: Store, answered: asyncio.Event) -> None:
+    """Keep the store's priority classes up to date; never returns.
+
+    `answered` is set when all are listed, or listing them is refused.
+    """
+    classes = Informer(kube, PRIORITY_CLASSES, PriorityClass, on_change=store.pools.update_priority)
+    missing = "all jobs of an ElasticPool have one priority"
+    await run_if_allowed(classes, missing=missing, grant="priorityclasses", answered=answered)
 
 
 async def watch_limit_ranges(kube: Kube, store: Store, scope: Scope) -> None:
@@ -132,7 +181,7 @@ async def run_if_allowed(
         informer: is run when its objects can be listed.
         missing: the function that is missing until then, for the log.
         grant: the resource that must be listed and watched.
-        answered: is set when the objects are listed, or listing them is refused.
+        answered: is set when the objects are listed, or cannot be.
     """
     logged = False
     answered = answered or asyncio.Event()
@@ -150,6 +199,7 @@ async def run_if_allowed(
             if not logged:
                 log.warning("%s: the cluster does not serve %s; trying again", missing, grant)
                 logged = True
+            answered.set()
             await asyncio.sleep(_RETRY_SECONDS)
         except KubeError:
             await asyncio.sleep(_RETRY_SECONDS)

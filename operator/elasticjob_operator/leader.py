@@ -13,7 +13,13 @@ from elasticjob_kube.informer import Informer
 from elasticjob_kube.resources import PODS
 from elasticjob_kube.session import Kube
 
-from elasticjob_operator.cluster_watches import QuotaWatch, watch_limit_ranges, watch_nodes
+from elasticjob_operator.cluster_watches import (
+    QuotaWatch,
+    watch_limit_ranges,
+    watch_nodes,
+    watch_pools,
+    watch_priorities,
+)
 from elasticjob_operator.config import Config
 from elasticjob_operator.core.model.observed import Defaults
 from elasticjob_operator.core.model.pod import Pod
@@ -29,12 +35,15 @@ from elasticjob_operator.job_keys import JobKey
 from elasticjob_operator.other_operators import OtherOperators
 from elasticjob_operator.own_conditions import OwnConditions
 from elasticjob_operator.pod_executor import PodExecutor
+from elasticjob_operator.pool_sharing import PoolSharing
 from elasticjob_operator.reconcile import Reconciler
 from elasticjob_operator.rules_watch import RulesWatch
 from elasticjob_operator.work_queue import WorkQueue
 from elasticjob_operator.workload_executor import WorkloadExecutor
 
 log = logging.getLogger(__name__)
+_POOL_REST_SECONDS = 0.3
+"""The pause between two decisions about a pool: what changes at once is decided at once."""
 
 
 class Leader:
@@ -52,6 +61,8 @@ class Leader:
         self._all_listed = asyncio.Event()
         self._rewound = asyncio.Event()
         self._nodes_answered = asyncio.Event()
+        self._pools_answered = asyncio.Event()
+        self._priorities_answered = asyncio.Event()
         self._ended_log = EndedLog(sys.stdout if config.ended_log else None, kube.clock.now)
         self._events = Events(kube, config.identity)
         self._conditions = OwnConditions(kube.low_priority(), self._events)
@@ -102,6 +113,11 @@ class Leader:
         led.queue = self._queue
         self._rules = RulesWatch(kube, self._store, self._events, config.lease_namespace)
         self._infrastructure = InfrastructureWatch(kube, self._store, self._queue.add)
+        self._sharing = PoolSharing(kube, self._store, self._on_job_change)
+        self._pools: WorkQueue[JobKey] = WorkQueue(
+            self._sharing.reconcile,
+            rest=lambda key: max(_POOL_REST_SECONDS, self._sharing.costs.pause(key)),
+        )
         self._others = OtherOperators(self._store, self._events, config.lease)
         self._kube = kube
 
@@ -121,6 +137,7 @@ class Leader:
         finally:
             for task in tasks:
                 task.cancel()
+            await self._pools.abort()
             await self._queue.abort()
             await self._conditions.writes.abort()
             await asyncio.gather(*tasks, return_exceptions=True)
@@ -134,7 +151,13 @@ class Leader:
         config = self._config
         for informer in (self._pods, *self._customs):
             yield informer.run()
-        yield watch_nodes(kube, self._store, self._on_job_change, self._nodes_answered)
+        yield watch_nodes(
+            kube, self._store, self._on_job_change, self._nodes_answered, self._on_nodes_change
+        )
+        yield watch_pools(
+            kube, self._store, self._scope, self._on_pools_change, self._pools_answered
+        )
+        yield watch_priorities(kube, self._store, self._priorities_answered)
         yield self._rules.run()
         if self._quota is not None:
             yield from self._quota.tasks()
@@ -153,6 +176,8 @@ class Leader:
         for informer in (self._pods, *self._customs):
             await informer.synced.wait()
         await self._nodes_answered.wait()
+        await self._pools_answered.wait()
+        await self._priorities_answered.wait()
         await self._rules.first()
         if self._quota is not None:
             await self._quota.first()
@@ -162,11 +187,13 @@ class Leader:
         log.info("everything is listed; reconciling %d jobs", len(jobs))
         for key in jobs:
             self._queue.add(key)
+        self._on_nodes_change()
         await asyncio.Event().wait()
 
     async def _finish_when(self, ending: asyncio.Event) -> None:
         await ending.wait()
         log.info("ending: finishing the work in progress")
+        await self._pools.close()
         await self._queue.close()
         await self._conditions.writes.close()
         await self._events.flush()
@@ -174,6 +201,24 @@ class Leader:
     def _on_job_change(self, key: JobKey) -> None:
         if self._all_listed.is_set():
             self._queue.add(key)
+            self._share_again(key.namespace)
+
+    def _share_again(self, namespace: str) -> None:
+        for pool in self._store.pools.keys(namespace):
+            self._pools.add(pool)
+
+    def _on_pools_change(self, namespace: str) -> None:
+        """Decide about the pools of a namespace, and about its jobs, which may have another one."""
+        if self._all_listed.is_set():
+            for key in self._store.job_keys():
+                if key.namespace == namespace:
+                    self._queue.add(key)
+            self._share_again(namespace)
+
+    def _on_nodes_change(self) -> None:
+        if self._all_listed.is_set():
+            for pool in self._store.pools.all_keys():
+                self._pools.add(pool)
 
     def _on_pod_change(self, before: Pod | None, after: Pod | None) -> None:
         if key := self._store.update_pod(before, after):
@@ -181,6 +226,7 @@ class Leader:
         self._ended_log.pod_changed(before, after)
 
     def _on_reconciled(self, key: JobKey, error: BaseException | None) -> None:
+        self._share_again(key.namespace)  # the watch does not report the operator's own writes
         if (job := self._store.job(key)) is not None:
             self._conditions.reconciled(job, error)
             self._others.inspect(job)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import logging
 from collections import Counter, defaultdict
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -40,6 +40,7 @@ from elasticjob_operator.core.model.pod import Pod
 from elasticjob_operator.infrastructure_record import InfrastructureRecord
 from elasticjob_operator.job_keys import Custom, JobKey, key_of
 from elasticjob_operator.pod_store import PodStore
+from elasticjob_operator.pool_store import PoolStore
 
 log = logging.getLogger(__name__)
 _MAX_DELETED_UIDS = 10_000
@@ -63,6 +64,7 @@ class Store:
     Attributes:
         pods: the pods of all jobs.
         nodes: the nodes of the cluster.
+        pools: the ElasticPools, and what their jobs have got.
         quotas: what Kueue says of jobs; None if the operator runs without Kueue.
         restart_rules: the cluster's, which apply after those of each job.
         rules_refused: whether the ConfigMap of the restart rules cannot be read, so that earlier
@@ -72,6 +74,7 @@ class Store:
 
     pods: PodStore = field(default_factory=PodStore)
     nodes: NodeStore = field(default_factory=NodeStore)
+    pools: PoolStore = field(default_factory=PoolStore)
     quotas: QuotaStore | None = None
     restart_rules: Rules = ()
     rules_refused: bool = False
@@ -162,15 +165,23 @@ class Store:
             self.pods.forget_job(job)
         return key
 
-    def update_node(self, before: Node | None, after: Node | None) -> list[JobKey]:
+    def update_node(
+        self,
+        before: Node | None,
+        after: Node | None,
+        on_resources: Callable[[], None] = lambda: None,
+    ) -> list[JobKey]:
         """Cache a node that was added, changed or deleted (`after` None).
 
-        Return the keys of the jobs that the change concerns.
+        Return the keys of the jobs that the change concerns, and call `on_resources` if the nodes
+        have other resources for jobs than before.
         """
         node = after or before
         assert node is not None
         name = node.metadata.name
         change = self.nodes.update(name, after)
+        if change.resources or change.leaving:
+            on_resources()
         if not (change.leaving or change.labels or change.conditions):
             return []
         keys = [JobKey(job.namespace, job.name) for job in self.pods.on_node(name)]
@@ -258,6 +269,7 @@ class Store:
             unconfirmed=self.pods.unconfirmed(identity),
             kept=self.pods.kept(identity),
             quota=None if self.quotas is None else self.quotas.of(job),
+            share=self.pools.share_of(job),
         )
 
     def requests(self, key: JobKey) -> Iterator[ScalePlan | ScaleIn | ScaleOut]:

@@ -484,7 +484,9 @@ async def test_every_objective_is_accepted_and_may_change_while_the_job_runs(
 async def test_a_role_needs_a_template(kube: Kube, namespace: str) -> None:
     body = job()
     del body["spec"]["replicaSpecs"]["worker"]["template"]
-    assert "spec.replicaSpecs.worker.template" in await refused(kube, namespace, ELASTIC_JOBS, body)
+    assert "spec.replicaSpecs[worker].template" in await refused(
+        kube, namespace, ELASTIC_JOBS, body
+    )
 
 
 async def test_a_short_job_gets_every_default_at_every_level(kube: Kube, namespace: str) -> None:

@@ -80,7 +80,7 @@ async def test_the_doctor_names_budgets_that_count_other_pods_than_they_select(
     ):
         await budget(kube, namespace, name, labels, allows=allows, because=because, **bound)
 
-    target = {"apiVersion": names.API_VERSION, "kind": "ElasticJob", "name": "two"}
+    target = {"apiVersion": names.API_VERSION, "kind": "ElasticJob", "name": "sweep"}
     spec = {"scaleTargetRef": target, "minReplicas": 4, "maxReplicas": 8}
     await kube.create(POD_AUTOSCALERS, namespace, {"metadata": {"name": "hpa"}, "spec": spec})
     found = await diagnose(Access(cluster.kubeconfig, None, namespace))
@@ -90,7 +90,7 @@ async def test_the_doctor_names_budgets_that_count_other_pods_than_they_select(
         "PodDisruptionBudget stuck allows no eviction, as the job has no role worker" in problems[0]
     )
     assert "PodDisruptionBudget wide allows 2 evictions at once: it selects 3 pods" in problems[1]
-    assert "job two takes it from 2 members into 4 to 8" in problems[2]
+    assert "hpa of job sweep changes nothing: the job has no role worker" in problems[2]
 
 
 async def test_a_scale_of_a_job_without_the_role_names_another_way(

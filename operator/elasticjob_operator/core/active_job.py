@@ -37,7 +37,11 @@ from elasticjob_operator.core.model.actions import (
 )
 from elasticjob_operator.core.model.observed import Defaults, Observed
 from elasticjob_operator.core.quota.flavors import with_flavors
-from elasticjob_operator.core.quota.waiting import seconds_until_replaced, why_plan_waits
+from elasticjob_operator.core.quota.waiting import (
+    WAITS_FOR_ROOM,
+    seconds_until_replaced,
+    why_plan_waits,
+)
 from elasticjob_operator.core.quota.workloads import workloads_while_active
 from elasticjob_operator.core.refused_pods import invalid_template, with_refusal
 from elasticjob_operator.core.retry import end_job
@@ -289,7 +293,8 @@ def _phase_events(before: ElasticJobStatus, after: ElasticJobStatus) -> list[Emi
     if job_status.is_suspended(before):
         note = "spec.runPolicy.suspend is false"
         if job_status.waited_for_quota(before):
-            note = "it has quota"
+            is_of_pool = WAITS_FOR_ROOM in before.message
+            note = "its pool has room" if is_of_pool else "it has quota"
         events.append(EmitEvent("JobResumed", note))
     if after.phase == "Running" and before.phase not in ("Running", "Scaling"):
         events.append(EmitEvent("JobRunning", f"{after.workers} workers are ready"))

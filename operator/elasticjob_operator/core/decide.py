@@ -53,6 +53,8 @@ def decide(observed: Observed, now: float, defaults: Defaults) -> Decision:
     # 1. May the operator act on this job, and can it rely on what it has stored?
     if _is_left_alone(observed):
         return Decision()
+    if observed.share is not None and observed.share.is_undecided and not observed.pods:
+        return Decision()  # the pool's decision calls this again
     if writes := store_changed_roles(observed):
         return Decision(tuple(writes))
     size_writes = fill_in_sizes(observed)

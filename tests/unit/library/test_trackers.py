@@ -283,6 +283,26 @@ def test_a_library_that_raises_and_prints_becomes_an_answer(
     assert answers == [{"failure": "open", "error": "ZeroDivisionError: first line"}] * 2
 
 
+def test_a_store_of_files_that_mlflow_refuses_names_the_way_out(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    package = tmp_path / "mlflow"
+    package.mkdir()
+    (package / "entities.py").write_text("Metric = tuple")
+    (package / "__init__.py").write_text(
+        "class MlflowClient:\n    def __init__(self): raise RuntimeError('in maintenance. ' * 30 "
+        "+ 'Set `MLFLOW_ALLOW_FILE_STORE=true` to opt out of this exception.')\n"
+    )
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setenv("ELASTICJOB_TRACKER", "mlflow")
+    monkeypatch.setenv("ELASTICJOB_JOB_UID", "uid")
+    process = TrackerProcess()
+    answer = process.write([report(1)])
+    process.end()
+    assert answer["failure"] == "unusable"
+    assert "set MLFLOW_ALLOW_FILE_STORE=true, or MLFLOW_TRACKING_URI to a" in answer["error"]
+
+
 @pytest.mark.guarantee("diagnosis-ends-no-agent")
 def test_a_process_without_a_thread_to_spare_trains_on_and_writes_later(
     monkeypatch: pytest.MonkeyPatch,

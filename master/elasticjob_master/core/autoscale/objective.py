@@ -75,7 +75,7 @@ class Objective:
     @property
     def exact(self) -> Objective:
         """Return the objective without the tolerance with which `worth` takes `efficiency`."""
-        return replace(self, efficiency=self.efficiency + THRESHOLDS.tolerance)
+        return replace(self, efficiency=self.efficiency + THRESHOLDS.noticeable)
 
     def worth(self, rate: float, size: int) -> float:
         """Return the worth of a size, a logarithm: 0.01 more is worth as much as 1 % more samples."""
@@ -92,7 +92,7 @@ class Objective:
     def _log_price(self, size: int) -> float:
         """Return what the members cost: the part of it that a further one must add to be worth it."""
         if self.by_efficiency:
-            return (self.efficiency - THRESHOLDS.tolerance) * math.log(size)
+            return (self.efficiency - THRESHOLDS.noticeable) * math.log(size)
         if self.kind == "Cost":
             return THRESHOLDS.as_cheap * math.log(self._price(size))
         least = THRESHOLDS.noticeable if self.enough is None else THRESHOLDS.deadline_member

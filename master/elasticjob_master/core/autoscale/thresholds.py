@@ -45,12 +45,12 @@ class Thresholds:
             memory is known before it is lowered.
         resources_cost: part of the remaining time that a change of CPU or memory may cost.
         noticeable: relative difference that is hard to see: the deviation of a window before any was
-            repeated, the growth of a peak that is stored, and the part of an average member that a
-            further one must add for Throughput.
+            repeated, the growth of a peak that is stored, the part of an average member that a
+            further one must add for Throughput, and by which it may add less for Efficiency.
         deadline_member: the same for Deadline, where a member that is not needed is lost.
         as_cheap: part of its price that a member must add for Cost: at nearly the same, faster.
         deadline_reserve: part by which a rate must exceed the needed one: a slower hour.
-        tolerance: part of a rate, or of a member's efficiency, that is too small to measure.
+        tolerance: part of a rate that is too small to measure.
         far_less: part of the rate that must be enough for the finish time to try fewer members.
         shapes: number of shapes of the model: fewer know too few forms, more take too long.
         roughness: prior probability of each roughness, with the relative deviation from the shape

@@ -83,6 +83,8 @@ def reconcile_members(
                 continue
             most = observed.job.spec.replica_specs[role].max_replicas
             room = (MAX_REPLICAS if most is None else most) + surplus[role]
+            if (given := observed.most_members(role)) is not None:
+                room = min(room, given + surplus[role])
             _create_pods(
                 result,
                 observed,

@@ -69,6 +69,7 @@ class NodeStatus(Object, frozen=True):
     """The part of a node's status that is read."""
 
     conditions: tuple[NodeCondition, ...] = ()
+    allocatable: dict[str, int | str] = {}
 
 
 class Node(Object, frozen=True):

@@ -68,6 +68,26 @@ class Uncreated:
 
 
 @dataclass(frozen=True)
+class PoolShare:
+    """What an ElasticPool has given to one of its jobs.
+
+    Attributes:
+        pool: its name.
+        role: the role whose number of members it decides.
+        members: for how many of them it has room; None if it has not decided yet.
+    """
+
+    pool: str
+    role: str
+    members: int | None = None
+
+    @property
+    def is_undecided(self) -> bool:
+        """Whether nothing is decided yet, so that the job neither starts nor grows."""
+        return self.members is None
+
+
+@dataclass(frozen=True)
 class Observed:
     """One job and what belongs to it.
 
@@ -106,6 +126,7 @@ class Observed:
         unconfirmed: names of pods that the watch has reported as gone while they were running.
         kept: names of pods that exist although no watch reports them, and when the API server last
             said so.
+        share: what its ElasticPool has given to the job; None without a pool.
         quota: what Kueue says of the job; None for a job, or an operator, that has nothing to do
             with it.
     """
@@ -135,10 +156,22 @@ class Observed:
     unconfirmed: frozenset[str] = frozenset()
     kept: Mapping[str, float] = dataclasses.field(default_factory=dict)
     quota: Quota | None = None
+    share: PoolShare | None = None
 
     def pods_of(self, role: str) -> RolePods:
         """Return the pods of one role; a member may have none, or two for a time."""
         return self.pods.of(role)
+
+    def most_members(self, role: str) -> int | None:
+        """Return for how many members of a role its pool has room; None without a bound.
+
+        Until the pool has decided, the present ones.
+        """
+        if self.share is None or self.share.role != role:
+            return None
+        if self.share.members is None:
+            return self.pods.of(role).live_count
+        return self.share.members
 
     @cached_property
     def requests(self) -> Mapping[RequestKey, ScaleIn | ScaleOut]:

@@ -1,4 +1,4 @@
-"""Decides whether a job that Kueue queues may have pods, and whether its next plan may begin."""
+"""Decides whether Kueue or an ElasticPool lets a job have pods, and its next plan begin."""
 
 from __future__ import annotations
 
@@ -12,12 +12,17 @@ from elasticjob_operator.core.quota.demand import demand_of, error_of, exceeds, 
 
 REPLACEMENT_SECONDS = 20.0
 """Seconds for which pods may run after their Workload was replaced by one that is not admitted."""
+WAITS_FOR_ROOM = "waits for room"
+"""How the message of a job or plan begins that waits for its pool."""
 _REPLACED = "WorkloadSliceReplaced"
 _MAX_TEXT_CHARACTERS = 300
 
 
 def why_no_pods(observed: Observed, now: float) -> str:
     """Return why the job may have no pods now; empty if it may."""
+    share = observed.share
+    if share is not None and not share.members and not observed.pods:
+        return f"{WAITS_FOR_ROOM} in ElasticPool {share.pool}"
     quota = observed.quota
     if quota is None or not quota.queue:
         return ""
@@ -71,10 +76,12 @@ def waits_for(quota: Quota) -> str:
 def why_plan_waits(
     observed: Observed, status: ElasticJobStatus, defaults: Defaults, plan: ResolvedPlan
 ) -> str:
-    """Return why a plan of a queued job does not begin yet; empty if it may.
+    """Return why a plan of a job with a queue or pool does not begin yet; empty if it may.
 
     A plan that needs no more than the job has never waits.
     """
+    if why := _why_pool_waits(observed, plan):
+        return why
     quota = observed.quota
     if quota is None or not quota.queue:
         return ""
@@ -85,6 +92,18 @@ def why_plan_waits(
     ):
         return ""
     return waits_for(quota)
+
+
+def _why_pool_waits(observed: Observed, plan: ResolvedPlan) -> str:
+    """Return why a plan that enlarges a job of a pool does not begin yet; empty if it may."""
+    share = observed.share
+    if share is None or share.role not in plan.targets:
+        return ""
+    size = len(plan.targets[share.role])
+    most = observed.most_members(share.role)
+    if most is None or size <= max(most, len(plan.before[share.role])):
+        return ""
+    return f"{WAITS_FOR_ROOM} for {size} members of {share.role} in ElasticPool {share.pool}"
 
 
 def _missing_flavors(quota: Quota, workload: Workload) -> set[str]:

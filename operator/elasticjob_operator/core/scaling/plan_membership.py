@@ -98,9 +98,24 @@ def with_membership(
         replicas[role] = replace(
             kept,
             desired=members.sizes[role],
+            asked=_asked(replicas[role].asked, plan, members, role),
             resources_by_index={**kept.resources_by_index, **given},
         )
     return replace(status, replica_statuses=replicas)
+
+
+def _asked(asked: int | None, plan: ScalePlan, members: PlanMembership, role: str) -> int | None:
+    """Return the size that was asked for before an ElasticPool took members of a role.
+
+    What anybody else does to the size is a new wish.
+    """
+    before = len(members.before[role])
+    target = len(members.targets[role])
+    if before == target:
+        return asked
+    if plan.spec.source != "Pool":
+        return None
+    return max(asked or 0, before) if target < before else asked
 
 
 def without_plan(status: ElasticJobStatus) -> ElasticJobStatus:

@@ -218,7 +218,7 @@ def _begin_plan(
     later = [item for item in waiting if item is not head]
     result = dataclasses.replace(result, planned=resolved)
     if why := why_waits(resolved):
-        return _keep_waiting(observed, result, head, later, why, now)
+        return _keep_waiting(observed, result, head, later, why, now, why_waits)
     roles = observed.job.spec.replica_specs
     edited = [role for role, spec in roles.items() if is_requested(later, role, spec.size)]
     if plan_manifests.is_return_plan(observed.job, head.metadata.name):
@@ -243,13 +243,18 @@ def _keep_waiting(
     later: Sequence[QueueItem],
     why: str,
     now: float,
+    why_waits: WhyPlanWaits,
 ) -> ScalingResult:
     """Leave the first plan in the queue, and write why into its status.
 
     A plan for an edit ends if the user has edited the size again since then. Meanwhile members must
-    be able to leave their nodes, which changes no size. So a plan for that does not wait.
+    be able to leave their nodes, which changes no size, and for jobs of higher rank. So plans for
+    that do not wait. A plan of a pool whose room is gone ends: the pool decides again.
     """
     roles = observed.job.spec.replica_specs
+    if head.spec.source == "Pool":
+        end = plan_phases.end(head, "Superseded", why, now)
+        return _with_actions(dataclasses.replace(result, planned=None), end)
     for role, entry in head.spec.replica_resource_specs.items():
         if head.spec.source == "Spec" and entry.replicas not in (None, roles[role].size):
             message = f"spec.replicaSpecs.{role}.replicas is {roles[role].size} by now"
@@ -259,12 +264,18 @@ def _keep_waiting(
         *patches.scaling_status(head, replace(head.status, phase="Pending", message=why)),
         *mark_pending(later, f"waits for ScalePlan {head.metadata.name}", head),
     ]
-    leaving = [
-        item for item in later if isinstance(item, ScalePlan) and item.spec.source == "Disruption"
+    passing = [
+        item
+        for item in later
+        if isinstance(item, ScalePlan) and item.spec.source in ("Disruption", "Pool")
     ]
-    if actions or not leaving:
+    if actions or not passing:
         return _with_actions(result, actions)
-    begun = _begin_plan(observed, result, leaving[0], leaving[:1], now, lambda _: "")
+    first = passing[0]
+    if first.spec.source == "Disruption":
+        begun = _begin_plan(observed, result, first, [first], now, lambda _: "")
+    else:
+        begun = _begin_plan(observed, result, first, [head, *later], now, why_waits)
     return dataclasses.replace(begun, planned=result.planned)
 
 

@@ -1,0 +1,102 @@
+"""The ElasticPool resource: jobs of a namespace that share what there is.
+
+`crds/elasticpools.yaml` is generated from here.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, ClassVar, Literal
+
+from msgspec import Meta
+
+from elasticjob_api.elasticjob import LabelKey
+from elasticjob_api.limits import MAX_COUNTER
+from elasticjob_api.meta import Column, Message, Object, ObjectMeta, Time
+from elasticjob_api.replica_spec import Seconds
+from elasticjob_api.resources import Quantities
+
+Policy = Literal["Priority", "Fair", "Throughput"]
+MAX_SELECTED_LABELS = 16
+MAX_CLASSES = 64
+
+
+class ElasticPoolSpec(Object, frozen=True):
+    """Which jobs share how much, and by which policy."""
+
+    selector: Annotated[
+        dict[LabelKey, Annotated[str, Meta(max_length=63)]],
+        Meta(
+            description="Labels that a job of the pool has; empty: all jobs of the namespace. A "
+            "job that several pools select is in the oldest one.",
+            max_length=MAX_SELECTED_LABELS,
+        ),
+    ] = {}
+    capacity: Annotated[
+        Quantities,
+        Meta(
+            description="What the jobs may hold together, by resource; other resources are not "
+            "counted. Unset: what the nodes have."
+        ),
+    ] = {}
+    policy: Annotated[
+        Policy,
+        Meta(
+            description="Who gets members first, up to the size that was asked for. Priority: jobs "
+            "of a higher priority. Fair: all in equal parts, by `weights`. Throughput: where most "
+            "trainings end soonest, and each job at least half of an equal part."
+        ),
+    ] = "Priority"
+    weights: Annotated[
+        dict[Annotated[str, Meta(max_length=253)], Annotated[float, Meta(ge=0.01, le=100)]],
+        Meta(
+            description="For Fair, the weight of jobs by the priority class of their pods; unset: "
+            "1.",
+            max_length=MAX_CLASSES,
+        ),
+    ] = {}
+    reclaim_after_seconds: Annotated[
+        Seconds, Meta(description="Seconds that a job waits before others give members for it.")
+    ] = 0
+    cooldown_seconds: Annotated[
+        Annotated[int, Meta(ge=1, le=86_400)],
+        Meta(description="The least seconds from one change of a job's size to the next one."),
+    ] = 60
+
+
+class ElasticPoolStatus(Object, frozen=True):
+    """The state of the pool."""
+
+    jobs: Annotated[
+        Annotated[int, Meta(ge=0, le=MAX_COUNTER)], Meta(description="Jobs that have not ended.")
+    ] = 0
+    waiting: Annotated[
+        Annotated[int, Meta(ge=0, le=MAX_COUNTER)],
+        Meta(description="Jobs that have fewer members than they should get."),
+    ] = 0
+    used: Annotated[
+        str, Meta(description="What is held of the capacity, in readable form.", max_length=512)
+    ] = ""
+    longest_waiting: Annotated[
+        str, Meta(description="The job that has waited longest, and why.", max_length=512)
+    ] = ""
+    last_act: Annotated[str, Meta(description="The last plan of the pool.", max_length=1024)] = ""
+    last_act_time: Annotated[Time | None, Meta(description="When it was made.")] = None
+    message: Annotated[Message, Meta(description="Why the pool does not act.")] = ""
+
+
+class ElasticPool(Object, frozen=True):
+    """Jobs of a namespace that share a full cluster."""
+
+    metadata: ObjectMeta
+    spec: Annotated[ElasticPoolSpec, Meta(description="The rules.")] = ElasticPoolSpec()
+    status: Annotated[ElasticPoolStatus, Meta(description="The state.")] = ElasticPoolStatus()
+
+    COLUMNS: ClassVar[tuple[Column, ...]] = (
+        Column("Policy", ".spec.policy"),
+        Column("Jobs", ".status.jobs", "integer"),
+        Column("Waiting", ".status.waiting", "integer"),
+        Column("Used", ".status.used"),
+        Column("Last Act", ".status.lastAct"),
+        Column("Message", ".status.message", priority=1),
+        Column("Age", ".metadata.creationTimestamp", "date"),
+    )

@@ -1,0 +1,1 @@
+"""Shares a full cluster among the jobs of an ElasticPool."""

@@ -1,0 +1,241 @@
+"""Reads from a job and its objects what its pool must know of it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from decimal import ROUND_CEILING, Decimal
+
+from elasticjob_api import names
+from elasticjob_api.elasticjob import ElasticJob
+from elasticjob_api.elasticpool import ElasticPool
+from elasticjob_api.indices import parse_indices
+from elasticjob_api.job_status import ENDED
+from elasticjob_api.quantity import parse_quantity
+from elasticjob_api.scaleplan import FINISHED, ScalePlan
+from elasticjob_api.times import time_or_none
+
+from elasticjob_operator.core.manifests.gang import pod_requests, template_requests
+from elasticjob_operator.core.model.plan import ACTIVE_PHASES
+from elasticjob_operator.core.model.pods import Pods
+from elasticjob_operator.core.model.workload import KUEUE_QUEUE
+from elasticjob_operator.core.sharing.model import NEARLY_DONE_SECONDS, Amounts, PooledJob
+
+_GROW_AGAIN_SECONDS = 1800.0
+"""The pause after the nodes had no place for members, although the pool had room for them."""
+_THOUSANDTHS = 1000
+
+
+@dataclass
+class Memory:
+    """What the leader of a pool remembers of a job; a new leader begins without it.
+
+    Attributes:
+        promised: the members for which the job may have pods.
+        waits_since: since when it has had less than it should get.
+        ends_at: the end that it announced when it was first near.
+        work: the samples that are left, by the least that it has said: a job that says the same at
+            any size would otherwise seem to need less whenever it is small.
+        rates: samples per second as seen at different sizes.
+    """
+
+    promised: int | None = None
+    waits_since: float | None = None
+    ends_at: float | None = None
+    work: float | None = None
+    rates: dict[int, float] = field(default_factory=dict)
+
+
+def shares(job: ElasticJob) -> bool:
+    """Return whether a pool decides about a job, and not Kueue, another controller or its end."""
+    policy = job.spec.run_policy
+    return (
+        job.status.phase not in ENDED
+        and job.metadata.deletion_timestamp is None
+        and policy.managed_by in (None, names.MANAGED_BY)
+        and not (policy.suspend or policy.stop)
+        and KUEUE_QUEUE not in job.metadata.labels
+    )
+
+
+def selects(pool: ElasticPool, job: ElasticJob) -> bool:
+    """Return whether a pool's selector matches a job's labels."""
+    return pool.spec.selector.items() <= job.metadata.labels.items()
+
+
+def elastic_role(job: ElasticJob) -> str:
+    """Return the role whose members a pool gives and takes."""
+    roles = job.spec.replica_specs
+    role = job.spec.autoscaling.role
+    return role if role in roles else next(iter(roles))
+
+
+def priority_class(job: ElasticJob) -> str:
+    """Return the priority class of the elastic role's pods; empty for none."""
+    spec = job.spec.replica_specs[elastic_role(job)].template.get("spec", {})
+    policy = job.spec.run_policy.scheduling_policy
+    return policy.priority_class_name or str(spec.get("priorityClassName") or "")
+
+
+def capacity_of(
+    pool: ElasticPool, nodes: Mapping[str, Mapping[str, int | str]]
+) -> dict[str, Decimal]:
+    """Return what a pool has: what its spec says, or what the nodes have together."""
+    if pool.spec.capacity:
+        return {name: parse_quantity(amount) for name, amount in pool.spec.capacity.items()}
+    total: dict[str, Decimal] = {}
+    for allocatable in nodes.values():
+        for name, amount in allocatable.items():
+            total[name] = total.get(name, Decimal(0)) + parse_quantity(amount)
+    return total
+
+
+def in_thousandths(amounts: Mapping[str, Decimal], resources: Sequence[str]) -> Amounts:
+    """Return the amounts of these resources, rounded up."""
+    return tuple(
+        int((amounts.get(name, Decimal(0)) * _THOUSANDTHS).to_integral_value(ROUND_CEILING))
+        for name in resources
+    )
+
+
+def member_requests(job: ElasticJob) -> dict[str, Decimal]:
+    """Return the requests of one member of the elastic role; plans may have changed them."""
+    role = elastic_role(job)
+    requests = template_requests(job.spec.replica_specs[role].template)
+    replica = job.status.replica_statuses.get(role)
+    for name, amount in (replica.resources if replica else {}).items():
+        requests[name] = parse_quantity(amount)
+    return {"pods": Decimal(1), **requests}
+
+
+def fixed_requests(job: ElasticJob) -> dict[str, Decimal]:
+    """Return the requests of the master and of all members of the other roles."""
+    total = pod_requests({"containers": [{"resources": job.spec.master.resources}]})
+    total["pods"] = Decimal(1)
+    for role, spec in job.spec.replica_specs.items():
+        if role == elastic_role(job):
+            continue
+        replica = job.status.replica_statuses.get(role)
+        number = spec.size if replica is None else replica.desired
+        for name, amount in {"pods": Decimal(1), **template_requests(spec.template)}.items():
+            total[name] = total.get(name, Decimal(0)) + amount * number
+    return total
+
+
+def fact(
+    job: ElasticJob,
+    plans: Sequence[ScalePlan],
+    pods: Pods,
+    memory: Memory,
+    *,
+    member: Amounts,
+    fixed: Amounts,
+    priority: int,
+    weight: float,
+) -> PooledJob:
+    """Return what a pool must know of a job."""
+    role = elastic_role(job)
+    spec = job.spec.replica_specs[role]
+    replica = job.status.replica_statuses.get(role)
+    desired = spec.size if replica is None else replica.desired
+    live = pods.of(role).live_count
+    queue = _queue(role, plans, desired)
+    # A plan that has begun had room, also if the job's status does not show its size yet.
+    desired = max(desired, queue.size or 0)
+    promised = live if memory.promised is None else memory.promised
+    promised = min(promised, max(desired, queue.requested))
+    asked = max(queue.requested, (replica.asked if replica else None) or 0)
+    waits_for_all = job.spec.run_policy.start_policy == "AllReady"
+    return PooledJob(
+        name=job.metadata.name,
+        size=min(desired, promised) if queue.size is None else min(queue.size, promised),
+        held=max(live, promised),
+        desired=desired,
+        requested=queue.requested,
+        wanted=asked if spec.max_replicas is None else min(asked, spec.max_replicas),
+        minimum=max(1, desired if waits_for_all and not live else spec.min_replicas),
+        member=member,
+        fixed=fixed,
+        step=job.spec.autoscaling.multiple_of,
+        priority=priority,
+        weight=weight,
+        since=time_or_none(job.metadata.creation_timestamp) or 0.0,
+        waits_since=memory.waits_since,
+        changed=_last_change(job, plans),
+        is_kept=queue.size is not None
+        or not shares(job)
+        or (desired != spec.size and queue.requested <= desired)
+        or bool(promised and not live),
+        may_grow_at=_may_grow_at(plans),
+        ends_at=memory.ends_at,
+        work=memory.work if memory.rates else None,
+        rates=memory.rates,
+    )
+
+
+@dataclass(frozen=True)
+class _Queue:
+    """What a job's plans will do: the size that one leads to, and the size for which one waits."""
+
+    requested: int
+    size: int | None = None
+
+
+def _queue(role: str, plans: Sequence[ScalePlan], desired: int) -> _Queue:
+    waiting = []
+    for plan in plans:
+        if plan.status.phase in ACTIVE_PHASES:
+            text = plan.status.targets.get(role)
+            return _Queue(desired, desired if text is None else len(parse_indices(text)))
+        if plan.status.phase not in FINISHED and plan.metadata.deletion_timestamp is None:
+            waiting.append(plan)
+    for plan in waiting:
+        if plan.spec.source == "Pool" and (size := _target(role, plan, desired)) < desired:
+            return _Queue(desired, size)
+    waiting.sort(key=lambda plan: plan.metadata.creation_timestamp)
+    if not waiting:
+        return _Queue(desired)
+    size = _target(role, waiting[0], desired)
+    return _Queue(size) if size > desired else _Queue(desired, size)
+
+
+def _target(role: str, plan: ScalePlan, desired: int) -> int:
+    """Return the size to which a plan that waits leads."""
+    entry = plan.spec.replica_resource_specs.get(role)
+    if entry is not None and entry.replicas is not None:
+        return entry.replicas
+    added = sum(each.role == role for each in plan.spec.create_pods)
+    return desired + added - len(plan.spec.remove_pods)
+
+
+def _last_change(job: ElasticJob, plans: Sequence[ScalePlan]) -> float:
+    times = [plan.status.completion_time or "" for plan in plans if plan.status.start_time]
+    latest = max((*times, job.status.start_time or ""), default="")
+    return time_or_none(latest) or 0.0
+
+
+def _may_grow_at(plans: Sequence[ScalePlan]) -> float:
+    """Return when a job may be enlarged again after a plan for which nodes were missing."""
+    ended = [plan for plan in plans if plan.spec.source == "Pool" and plan.status.completion_time]
+    if not ended:
+        return 0.0
+    last = max(ended, key=lambda plan: plan.status.completion_time or "")
+    if last.status.phase not in ("Failed", "PartiallySucceeded"):
+        return 0.0
+    return (time_or_none(last.status.completion_time) or 0.0) + _GROW_AGAIN_SECONDS
+
+
+def remember(memory: Memory, job: ElasticJob, found: PooledJob, ready: int, now: float) -> None:
+    """Keep what a job shows now: its throughput at its size, and its end when it is near."""
+    progress = job.status.progress
+    if progress is None:
+        return
+    left = progress.eta_seconds
+    if left is not None and left <= NEARLY_DONE_SECONDS and memory.ends_at is None:
+        memory.ends_at = now + left
+    rate = progress.samples_per_second
+    if left is not None and rate:
+        memory.work = min(left * rate, left * rate if memory.work is None else memory.work)
+    if rate and not found.is_kept and found.size == found.desired == ready:
+        known = memory.rates.get(ready, rate)
+        memory.rates[ready] = 0.7 * known + 0.3 * rate

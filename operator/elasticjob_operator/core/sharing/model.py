@@ -1,0 +1,133 @@
+"""Defines what a pool shares: its rules and its jobs, and what it decides."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from elasticjob_api.elasticpool import Policy
+
+Amounts = tuple[int, ...]
+"""An amount of each of the pool's resources, in thousandths."""
+NEARLY_DONE_SECONDS = 120.0
+"""A job with no more than this left is not changed: a change would cost more than it brings."""
+
+
+@dataclass(frozen=True)
+class Pool:
+    """The rules of a pool, and what it has.
+
+    Attributes:
+        name: its name, for texts.
+        policy: who gets members first.
+        capacity: what all jobs together may hold, of each resource.
+        reclaim_seconds: how long a job waits before others give members for it.
+        cooldown_seconds: the least time between two changes of one job by the pool.
+    """
+
+    name: str
+    policy: Policy
+    capacity: Amounts
+    reclaim_seconds: float = 0.0
+    cooldown_seconds: float = 60.0
+
+
+@dataclass(frozen=True)
+class PooledJob:
+    """One job of a pool. Sizes are numbers of members of its elastic role.
+
+    Attributes:
+        name: its name, unique in the pool.
+        size: the members that it may have pods for, or will have after its plan; 0 if it waits.
+        held: the members for which room is taken, those that are leaving included.
+        desired: the size that the operator maintains, for which it needs no plan.
+        requested: the size of its own plan that waits for the pool, or `desired`.
+        wanted: the largest size that it should get.
+        minimum: its smallest size.
+        member: what one member takes.
+        fixed: what its master and its other roles take while it has any pod.
+        step: sizes above the minimum are multiples of it.
+        priority: of its pods.
+        weight: for Fair, its part in relation to others.
+        since: when it was created, in seconds since the epoch.
+        waits_since: since when it has had less than it should get; None if it has it.
+        changed: when its size last changed, or it started.
+        is_kept: the pool cannot change it now: a plan runs, or somebody else decides.
+        may_grow_at: the pool does not enlarge it before, as the cluster had no nodes for it.
+        ends_at: the end that it announced when it was first near; None if it was not yet.
+        work: the samples that are left, by the least that it has said; None if it has not.
+        rates: samples per second as seen at different sizes.
+    """
+
+    name: str
+    size: int
+    held: int
+    desired: int
+    requested: int
+    wanted: int
+    minimum: int
+    member: Amounts
+    fixed: Amounts
+    step: int = 1
+    priority: int = 0
+    weight: float = 1.0
+    since: float = 0.0
+    waits_since: float | None = None
+    changed: float = 0.0
+    is_kept: bool = False
+    may_grow_at: float = 0.0
+    ends_at: float | None = None
+    work: float | None = None
+    rates: Mapping[int, float] = field(default_factory=dict)
+
+    def is_nearly_done(self, now: float) -> bool:
+        """Return whether its end is near, by what it announced when it was first near.
+
+        So a job that says this for ever is protected once.
+        """
+        if self.ends_at is None:
+            return False
+        return abs(self.ends_at - now) <= NEARLY_DONE_SECONDS
+
+    def rests(self, pool: Pool, now: float) -> bool:
+        """Return whether its last change is too recent for another one."""
+        return now < self.changed + pool.cooldown_seconds
+
+    def least(self, pool: Pool, now: float) -> int:
+        """Return the smallest size that it can be given now."""
+        fixed = self.is_kept or self.rests(pool, now) or self.is_nearly_done(now)
+        return self.size if fixed else min(self.size, self.minimum)
+
+    def most(self, pool: Pool, now: float) -> int:
+        """Return the largest size that it can be given now."""
+        if self.is_kept:
+            return self.size
+        if self.size == 0 or not (
+            self.rests(pool, now) or now < self.may_grow_at or self.is_nearly_done(now)
+        ):
+            return max(self.wanted, self.minimum)
+        return max(self.size, min(self.desired, self.wanted))
+
+
+@dataclass(frozen=True)
+class Resize:
+    """A change of a job's size, which becomes a ScalePlan."""
+
+    job: str
+    size: int
+    reason: str
+
+
+@dataclass(frozen=True)
+class Sharing:
+    """The decision about a pool.
+
+    Attributes:
+        promised: the members for which each job may have pods.
+        resizes: the plans to create.
+        waiting: why each job that has less than it should get waits.
+    """
+
+    promised: Mapping[str, int]
+    resizes: tuple[Resize, ...] = ()
+    waiting: Mapping[str, str] = field(default_factory=dict)

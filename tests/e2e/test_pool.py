@@ -1,0 +1,85 @@
+"""Two jobs share a full ElasticPool: one of higher priority gets members and gives them back."""
+
+from __future__ import annotations
+
+import shlex
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pytest
+from elasticjob_api import names
+from elasticjob_api.meta import Json
+
+from tests.support.e2e import scaling_jobs
+from tests.support.e2e.kubectl_user import KubectlUser
+from tests.support.e2e.sandbox import Sandbox
+
+SHARDS = {"low": 9000, "high": 600}
+TRAINER = scaling_jobs.TRAINER.with_name("sharded_training.py")
+MEMBER = {"requests": {"cpu": "100m", "memory": "64Mi"}, "limits": {"memory": "512Mi"}}
+
+
+def sharded(name: str, folder: Path, size: int, **pod: Any) -> Json:
+    """Return a job that trains each shard of its data set once; its master needs as much CPU as a
+    member.
+    """
+    folder.mkdir()
+    folder.chmod(0o777)
+    command = ["sh", "-c", f"exec python {TRAINER} {shlex.quote(str(folder))} {SHARDS[name]}"]
+    job = scaling_jobs.job(name, folder, replicas=size, command=command, resources=MEMBER)
+    worker = job["spec"]["replicaSpecs"]["worker"]
+    worker["maxReplicas"] = size
+    worker["template"]["spec"] |= pod
+    return job
+
+
+def pool(name: str, **spec: Any) -> Json:
+    """Return a pool of six times the CPU of a member."""
+    return {
+        "apiVersion": names.API_VERSION,
+        "kind": "ElasticPool",
+        "metadata": {"name": name},
+        "spec": {"capacity": {"cpu": "600m"}, "cooldownSeconds": 1, **spec},
+    }
+
+
+def trained(folder: Path) -> Counter[str]:
+    """Return how often each shard was trained."""
+    return Counter(line for path in folder.glob("trained-*") for line in path.read_text().split())
+
+
+@pytest.mark.guarantee("pool-shares")
+def test_a_job_of_higher_priority_gets_members_of_a_full_pool_and_gives_them_back(
+    sandbox: Sandbox, folder: Path
+) -> None:
+    urgent = f"urgent-{sandbox.namespace}"
+    sandbox.apply(
+        pool("shared"),
+        {
+            "apiVersion": "scheduling.k8s.io/v1",
+            "kind": "PriorityClass",
+            "metadata": {"name": urgent},
+            "value": 1000,
+        },
+        sharded("low", folder / "low", 5),
+    )
+    low = KubectlUser(sandbox, "low", folder / "low")
+    low.until("the pool is full", lambda: low.at_rest(5))
+
+    sandbox.apply(sharded("high", folder / "high", 2, priorityClassName=urgent))
+    high = KubectlUser(sandbox, "high", folder / "high")
+    high.until("the urgent job has its members", lambda: high.at_rest(2))
+    assert low.at_rest(2)
+    (plan,) = low.items("scaleplan")
+    assert plan["spec"]["source"] == "Pool"
+    assert "high (0 of 2 members, priority 1000) waits" in plan["spec"]["reason"]
+
+    high.wait("ej/high", ".status.phase", "Succeeded")
+    low.until("the members are back", lambda: low.at_rest(5))
+    low.until("the low job has ended", lambda: low.status()["phase"] == "Succeeded", seconds=150)
+    for job in (low, high):
+        counts = trained(job.folder)
+        assert len(counts) == SHARDS[job.job]
+        assert set(counts.values()) == {1}
+    sandbox.kubectl("delete", "priorityclass", urgent)
