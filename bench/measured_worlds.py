@@ -59,11 +59,11 @@ def measured_worlds(folder: Path, application: str) -> Iterator[World]:
     for batch in BATCHES[application]:
         for start in STARTS:
             name = f"{application}, batch {batch}, from {start}"
-            curve = _curve(folder / application, batch)
+            curve = rates_of(folder / application, batch)
             yield World(application, name, curve, start, _MOST, node=GPUS)
 
 
-def _curve(folder: Path, batch: int) -> Curve:
+def rates_of(folder: Path, batch: int) -> Curve:
     """Return the samples per second of each size with a batch."""
     steps = _steps(folder)
     rates = {size: batch / _seconds(steps, size, batch / size) for size in range(1, _MOST + 1)}

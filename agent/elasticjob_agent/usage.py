@@ -48,6 +48,13 @@ class Container:
         file = "memory.events" if self.version == 2 else "memory.oom_control"
         return _entry(self.memory / file, "oom_kill")
 
+    def killed_together(self) -> bool:
+        """Return whether the kernel kills all processes if the limit of memory is exceeded."""
+        try:
+            return self.version == 2 and _number(self.memory / "memory.oom.group") == 1
+        except OSError:  # of an old kernel
+            return False
+
     def cpu_seconds(self) -> float:
         """Return the CPU seconds used since the container started."""
         if self.version == 2:
@@ -235,9 +242,10 @@ class UsageMonitor:
             if self._container is None or limit is None or limit > machine.total:
                 return Memory(total=machine.total, left=machine.available)
             left = limit - self._container.memory_bytes()
+            together = self._container.killed_together()
         except (OSError, ValueError):
             return Memory(total=machine.total, left=0)
-        return Memory(total=limit, left=min(left, machine.available))
+        return Memory(total=limit, left=min(left, machine.available), together=together)
 
     def memory_kills(self) -> int:
         """Return the number of processes that the kernel has killed for memory; 0 if unknown."""

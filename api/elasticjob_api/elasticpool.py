@@ -41,10 +41,9 @@ class ElasticPoolSpec(Object, frozen=True):
     policy: Annotated[
         Policy,
         Meta(
-            description="Who gets members first. Priority: jobs of a higher priority, up to the "
-            "size that was asked for. Fair: all in equal parts, by `weights`. Throughput: where "
-            "most trainings end soonest, and each job at least half of an equal part. With Fair "
-            "and Throughput a job without an auto-scaler may get up to maxReplicas."
+            description="Who gets members first, up to the size that was asked for. Priority: jobs "
+            "of a higher priority. Fair: all in equal parts, by `weights`. Throughput: where most "
+            "trainings end soonest, and each job at least half of an equal part."
         ),
     ] = "Priority"
     weights: Annotated[

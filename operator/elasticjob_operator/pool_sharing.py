@@ -125,7 +125,6 @@ class PoolSharing:
             [each for each in self.store.requests(key_of(job)) if isinstance(each, ScalePlan)],
             self.store.pods.of(identity_of(job)),
             memory,
-            pool,
             member=member,
             fixed=fixed,
             priority=self.store.pools.priority(class_name),

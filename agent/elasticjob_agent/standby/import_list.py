@@ -14,10 +14,18 @@ _MOST_CHILDREN = 64
 
 @dataclass(frozen=True)
 class Memory:
-    """The memory of the container, in bytes."""
+    """The memory of the container, in bytes.
+
+    Attributes:
+        total: its limit.
+        left: the rest of it.
+        together: where it is exceeded, the kernel kills all processes of the container together,
+            and not those in standby first.
+    """
 
     total: int
     left: int
+    together: bool = False
 
 
 @dataclass(frozen=True)
@@ -160,7 +168,8 @@ def learned(reports: Sequence[Report]) -> int:
 
 def fits(memory: Memory, size: int, count: int) -> bool:
     """Return whether more interpreters fit into the memory that is left, with a margin."""
-    return size * count <= memory.left - MARGIN * memory.total
+    room = size * count * (2 if memory.together else 1)
+    return room <= memory.left - MARGIN * memory.total
 
 
 def is_short(memory: Memory) -> bool:

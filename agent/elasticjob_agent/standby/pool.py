@@ -228,8 +228,9 @@ class StandbyPool:
             self._standby[slot] = standby
         elif not self._said_short:
             self._said_short = True
+            twice = "twice " if memory.together else ""
             say(
-                f"no process in standby, as {count} of {size >> 20} MiB do not fit into the "
+                f"no process in standby, as {count} of {size >> 20} MiB do not fit {twice}into the "
                 f"{memory.left >> 20} MiB of memory that are left, with a margin of "
                 f"{int(import_list.MARGIN * memory.total) >> 20} MiB"
             )

@@ -33,6 +33,7 @@ class Run:
         least: the fewest workers.
         most: the most workers.
         restart_limit: the number of restarts of a worker's crashed process.
+        standby: the agents keep processes in standby.
     """
 
     name: str
@@ -48,6 +49,7 @@ class Run:
     least: int
     most: int
     restart_limit: int
+    standby: bool = False
 
     @property
     def master_address(self) -> str:
@@ -127,6 +129,7 @@ def agent_environment(
             framework=run.framework,
             process_restart_limit=run.restart_limit,
             drain_seconds=DEFAULT_DRAIN_SECONDS,
+            standby="Auto" if run.standby else "None",
         ),
         names.ENV_POD_NAME: name,
         names.ENV_POD_UID: f"{run.marker}/{name}",

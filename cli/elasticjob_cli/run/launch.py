@@ -82,6 +82,14 @@ def run(
         int,
         Option(help="The number of restarts of a program that crashes.", min=0, max=10_000),
     ] = 0,
+    standby: Annotated[
+        bool,
+        Option(
+            "--standby",
+            help="Keep one more process for each worker, which has done the program's imports "
+            "before the world changes, where the memory suffices.",
+        ),
+    ] = False,
 ) -> None:
     """Train on this machine, without a cluster.
 
@@ -101,6 +109,7 @@ def run(
                 framework=chosen,
                 name=name,
                 restart_limit=restart_limit,
+                standby=standby,
             )
         )
     raise SystemExit(code)
@@ -117,6 +126,7 @@ class Wanted:
         framework: the workers get its variables.
         name: the run's name; None to derive it from the command.
         restart_limit: the number of restarts of a crashed program.
+        standby: processes are kept in standby.
     """
 
     command: Sequence[str]
@@ -125,6 +135,7 @@ class Wanted:
     framework: str
     name: str | None
     restart_limit: int
+    standby: bool
 
 
 def launch(wanted: Wanted) -> int:
@@ -211,6 +222,7 @@ def _describe(wanted: Wanted, claim: Claim) -> Run:
         least=wanted.bounds.least,
         most=wanted.bounds.most,
         restart_limit=wanted.restart_limit,
+        standby=wanted.standby,
     )
 
 

@@ -17,7 +17,6 @@ from elasticjob_kube.errors import AlreadyExists, KubeError, NotFound
 from elasticjob_kube.resources import LEASES, NODES
 from elasticjob_kube.session import Kube
 
-from elasticjob_localcluster.controlplane.programs import KUBERNETES
 from elasticjob_localcluster.node.addresses import HOST_IP
 from elasticjob_localcluster.node.streaming import FEATURE
 
@@ -74,7 +73,7 @@ def node_object(
                 "containerRuntimeVersion": "process://1",
                 "kernelVersion": platform.release(),
                 "kubeProxyVersion": "",
-                "kubeletVersion": KUBERNETES,
+                "kubeletVersion": "v1.37.2",
                 "machineID": "",
                 "operatingSystem": "linux",
                 "osImage": platform.platform(terse=True),

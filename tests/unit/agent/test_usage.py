@@ -241,5 +241,7 @@ def test_what_is_left_of_the_containers_memory_is_measured(
     monkeypatch.setattr(usage, "own_container", lambda: container)
     monitor = usage.UsageMonitor()
     assert monitor.memory() == Memory(total=int(limit), left=left)
+    (tmp_path / "memory.oom.group").write_text("1\n")
+    assert monitor.memory().together
     (tmp_path / "memory.max").unlink()
     assert monitor.memory().left == 0

@@ -127,7 +127,6 @@ def fact(
     plans: Sequence[ScalePlan],
     pods: Pods,
     memory: Memory,
-    pool: ElasticPool,
     *,
     member: Amounts,
     fixed: Amounts,
@@ -153,7 +152,7 @@ def fact(
         held=max(live, promised),
         desired=desired,
         requested=queue.requested,
-        wanted=_wanted(job, pool, asked),
+        wanted=asked if spec.max_replicas is None else min(asked, spec.max_replicas),
         minimum=max(1, desired if waits_for_all and not live else spec.min_replicas),
         member=member,
         fixed=fixed,
@@ -207,15 +206,6 @@ def _target(role: str, plan: ScalePlan, desired: int) -> int:
         return entry.replicas
     added = sum(each.role == role for each in plan.spec.create_pods)
     return desired + added - len(plan.spec.remove_pods)
-
-
-def _wanted(job: ElasticJob, pool: ElasticPool, asked: int) -> int:
-    """Return the largest size that a job should get: with an auto-scaler, what it asks for."""
-    most = job.spec.replica_specs[elastic_role(job)].max_replicas
-    if most is None:
-        return asked
-    grows = pool.spec.policy != "Priority" and not job.spec.autoscaling.enabled
-    return most if grows else min(asked, most)
 
 
 def _last_change(job: ElasticJob, plans: Sequence[ScalePlan]) -> float:

@@ -167,5 +167,7 @@ def test_a_standby_must_leave_a_margin_of_the_memory() -> None:
     assert import_list.fits(Memory(total=1000, left=500), size=200, count=2)
     assert not import_list.fits(Memory(total=1000, left=499), size=200, count=2)
     assert not import_list.fits(Memory(total=1000, left=0), size=0, count=1)
+    assert import_list.fits(Memory(total=1000, left=900, together=True), size=200, count=2)
+    assert not import_list.fits(Memory(total=1000, left=899, together=True), size=200, count=2)
     assert not import_list.is_short(Memory(total=1000, left=50))
     assert import_list.is_short(Memory(total=1000, left=49))

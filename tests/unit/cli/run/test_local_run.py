@@ -6,6 +6,7 @@ import os
 import re
 import tempfile
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import msgspec
@@ -183,6 +184,13 @@ def test_an_agent_gets_all_variables_of_an_agent_in_a_pod() -> None:
     assert [here[name] for name in same] == [in_a_pod[name] for name in same]
     assert here[names.ENV_POD_NAME] == "digits-worker-2-1"
     assert here[names.ENV_POD_IP] == worker_address("127.7.7", 2)
+
+
+@pytest.mark.parametrize("standby", [True, False])
+def test_a_run_keeps_processes_in_standby_if_it_is_asked_to(*, standby: bool) -> None:
+    run = replace(RUN, standby=standby)
+    here = agent_environment(run, 0, 0, {}, files="/f", last_words="/words", gpus=[])
+    assert here.get(names.ENV_STANDBY) == ("Auto" if standby else None)
 
 
 def test_variables_of_an_enclosing_run_are_not_inherited_and_all_others_are() -> None:
