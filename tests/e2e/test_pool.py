@@ -70,7 +70,7 @@ def test_a_job_of_higher_priority_gets_members_of_a_full_pool_and_gives_them_bac
     sandbox.apply(sharded("high", folder / "high", 2, priorityClassName=urgent))
     high = KubectlUser(sandbox, "high", folder / "high")
     high.until("the urgent job has its members", lambda: high.at_rest(2))
-    assert low.at_rest(2)
+    low.until("the low job has given them", lambda: low.at_rest(2))
     (plan,) = low.items("scaleplan")
     assert plan["spec"]["source"] == "Pool"
     assert "high (0 of 2 members, priority 1000) waits" in plan["spec"]["reason"]

@@ -29,7 +29,7 @@ def draw(made: RandomResources, schema: Json) -> Json | None:
         return None
     if problems(spec, schema["properties"]["spec"]):
         return None
-    templates = [role["template"] for role in spec["replicaSpecs"].values()]
+    templates = [role.get("template") or {} for role in spec["replicaSpecs"].values()]
     return spec if all((each.get("spec") or {}).get("containers") for each in templates) else None
 
 
