@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from difflib import get_close_matches
+from enum import Enum
 from typing import Any
 
 import typer
@@ -26,7 +28,7 @@ class _Option(TyperOption):
     def process_value(self, ctx: Any, value: Any) -> Any:
         """Return the value that the command gets."""
         if not _is_final(self, value):
-            with _plain_errors():
+            with _plain_errors(self, value):
                 return super().process_value(ctx, value)
         return value if self.callback is None else self.callback(ctx, self, value)
 
@@ -35,7 +37,7 @@ class _Argument(TyperArgument):
     def process_value(self, ctx: Any, value: Any) -> Any:
         """Return the value that the command gets."""
         if not _is_final(self, value):
-            with _plain_errors():
+            with _plain_errors(self, value):
                 return super().process_value(ctx, value)
         return value if self.callback is None else self.callback(ctx, self, value)
 
@@ -77,10 +79,19 @@ def _is_final(parameter: TyperOption | TyperArgument, value: Any) -> bool:
 
 
 @contextmanager
-def _plain_errors() -> Iterator[None]:
-    """Remove the words with which pydantic begins its errors."""
+def _plain_errors(parameter: TyperOption | TyperArgument, value: object) -> Iterator[None]:
+    """Remove the words with which pydantic begins its errors, and suggest a similar choice."""
     try:
         yield
     except typer.BadParameter as error:
         error.message = error.message.removeprefix("Value error, ")
+        kind = getattr(getattr(parameter, "type_descriptor", None), "annotation", None)
+        choices = [str(each.value) for each in _members(kind)]
+        if near := get_close_matches(str(value), choices, n=1):
+            error.message = f"{error.message.rstrip('.')}. Did you mean {near[0]}?"
         raise
+
+
+def _members(kind: object) -> list[Enum]:
+    """Return the choices of an enumeration; none for another type."""
+    return list(kind) if isinstance(kind, type) and issubclass(kind, Enum) else []

@@ -16,7 +16,7 @@ from elasticjob_client import functions, submission
 from elasticjob_client.aio_job import AsyncJob
 from elasticjob_client.cluster import Access, Cluster, open_cluster
 from elasticjob_client.errors import ClientError
-from elasticjob_client.job_template import JobTemplate
+from elasticjob_client.job_template import JobTemplate, check_fields
 from elasticjob_client.jobs import get_job, list_jobs, read
 from elasticjob_client.manifests import Program
 from elasticjob_client.scripts import of_script
@@ -84,6 +84,7 @@ class AsyncClient:
             ClientError: the script cannot be read, the function cannot be pickled, either is too
                 large, or the API server refuses the job for another reason. Nothing is created.
         """
+        check_fields(fields)
         template = replace(template or JobTemplate(), **fields)
         program = _program(what, args, fn_args, template)
         if defaults:

@@ -177,9 +177,9 @@ class AsyncJob:
         """Return the throughput over time.
 
         The result is a pandas DataFrame if pandas is installed, else a list of records. Each sample
-        has `time` (seconds since the epoch), `round`, `world_size`, `step`, `samples_per_second`
-        and the metrics, such as `loss`. If the job has no master, as after its end, the samples are
-        those that its master has stored.
+        has `time` (in a DataFrame a date in UTC, else seconds since the epoch), `round`,
+        `world_size`, `step`, `samples_per_second` and the metrics, such as `loss`. If the job has
+        no master, as after its end, the samples are those that its master has stored.
 
         Raises:
             MasterUnavailable: the job has no master now, and no answers are stored.
@@ -235,6 +235,10 @@ class AsyncJob:
         return Cluster(session.kube, self.namespace)
 
 
+_GROUPS = ("metrics", "spent")
+"""Fields of a sample that have several values. Metrics become fields of their own."""
+
+
 def history_records(history: Any) -> Records:
     """Return the samples of a master's `History`.
 
@@ -249,14 +253,16 @@ def history_records(history: Any) -> Records:
     fields = [
         field.name for field in history.DESCRIPTOR.fields_by_name["samples"].message_type.fields
     ]
-    return pandas.DataFrame(
-        records, columns=None if records else [name for name in fields if name != "metrics"]
+    frame = pandas.DataFrame(
+        records, columns=None if records else [name for name in fields if name not in _GROUPS]
     )
+    return frame.assign(time=pandas.to_datetime(frame["time"], unit="s", utc=True))
 
 
 def _record(sample: Any) -> dict[str, Any]:
-    fields = {field.name: getattr(sample, field.name) for field in sample.DESCRIPTOR.fields}
-    metrics = dict(fields.pop("metrics", {}))  # stored by a master of an earlier version
+    names = (field.name for field in sample.DESCRIPTOR.fields)
+    fields = {name: getattr(sample, name) for name in names if name not in _GROUPS}
+    metrics = dict(sample.metrics)
     return fields | {
         f"metric.{name}" if name in fields else name: value for name, value in metrics.items()
     }

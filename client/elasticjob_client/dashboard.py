@@ -22,10 +22,10 @@ from elasticjob_client.cluster import Cluster
 from elasticjob_client.errors import ClientError
 from elasticjob_client.jobs import get_job
 from elasticjob_client.logs import LogOptions, read_log
-from elasticjob_client.master import wait_for_starting_master
+from elasticjob_client.master import MasterEndpoint, wait_for_starting_master
 from elasticjob_client.members import Choice, job_pods, why_none
 from elasticjob_client.page_server import is_own, serve_locally
-from elasticjob_client.page_source import LargeAnswers, Source, Turns
+from elasticjob_client.page_source import EndpointSource, JobSource, LargeAnswers, Source, Turns
 
 _SEND_SECONDS = 10.0
 _OTHER_ACCOUNT = "logs are shown to the account only that serves this page"
@@ -52,29 +52,52 @@ async def serve_dashboard(cluster: Cluster, job: str, *, port: int = 0) -> Async
         MasterUnreachable: the master does not answer, and no answers are stored.
         ClientError: the port is in use.
     """
-    page = Page(reads_logs=True)
-    async with JobPage(cluster, job, page) as shown:
+    async with JobPage(cluster, job, Page(reads_logs=True)) as shown:
         await wait_for_starting_master(cluster, job)
-        await shown.source.read()  # raises early if there is nothing to serve
+        async with _served(shown, port=port) as url:
+            yield url
 
-        async def answer(request: web.Request) -> web.StreamResponse:
-            return await shown.answer(request, request.match_info["what"])
 
-        routes = [web.get("/{what:[a-z]*}", answer)]
-        async with serve_locally(routes, shown.headers, port=port) as url:
-            try:
-                yield url
-            finally:
-                shown.streams.end()
+@asynccontextmanager
+async def serve_run(endpoint: MasterEndpoint, name: str, *, port: int = 0) -> AsyncIterator[str]:
+    """Serve the dashboard of a run on this machine until the block ends; yields its URL.
+
+    Raises `ClientError` if its master does not answer, or the port is in use.
+    """
+    source = EndpointSource(endpoint, f"the master of run {name}")
+    page = Page(reads_logs=False)
+    async with (
+        JobPage(None, name, page, source=source) as shown,
+        _served(shown, port=port) as url,
+    ):
+        yield url
+
+
+@asynccontextmanager
+async def _served(shown: JobPage, *, port: int) -> AsyncIterator[str]:
+    """Serve a page that has data until the block ends; yields its URL."""
+    await shown.source.read()  # raises early if there is nothing to serve
+
+    async def answer(request: web.Request) -> web.StreamResponse:
+        return await shown.answer(request, request.match_info["what"])
+
+    routes = [web.get("/{what:[a-z]*}", answer)]
+    async with serve_locally(routes, shown.headers, port=port) as url:
+        try:
+            yield url
+        finally:
+            shown.streams.end()
 
 
 class JobPage:
     """Answers the requests of a job's page.
 
     Args:
-        cluster: its user may query the job's master, or read the answers that the master stored.
+        cluster: its user may query the job's master, or read the answers that the master stored;
+            None for a page whose data is from `source`, and that reads no logs.
         job: its name.
         page: the page to show.
+        source: gets the data; None for the job's master in the cluster.
         open_streams: those that count against the most, if several pages share a server.
         turns: those of the user, whose pages share them.
         large: the pages of a server with much data.
@@ -88,10 +111,11 @@ class JobPage:
 
     def __init__(
         self,
-        cluster: Cluster,
+        cluster: Cluster | None,
         job: str,
         page: Page,
         *,
+        source: Source | None = None,
         open_streams: set[asyncio.Transport] | None = None,
         turns: Turns | None = None,
         large: LargeAnswers | None = None,
@@ -103,7 +127,10 @@ class JobPage:
         self._local = local
         self.headers = {**page.headers, "Cache-Control": "no-store"}
         self._turns = turns or Turns()
-        self.source = Source(cluster, job, self._turns, large or LargeAnswers())
+        if source is None:
+            assert cluster is not None
+            source = JobSource(cluster, job, self._turns, large or LargeAnswers())
+        self.source = source
         self.streams = Streams(
             self.source.sections, most=MOST_STREAMS, seconds=STREAM_SECONDS, among=open_streams
         )
@@ -154,6 +181,8 @@ class JobPage:
             return response
 
     async def _log(self, request: web.Request) -> LastLines:
+        if self._cluster is None:
+            return LastLines(lines=[], problem="a run on this machine has no logs of pods")
         if self._local and not _is_own(request):
             return LastLines(lines=[], problem=_OTHER_ACCOUNT)
         return await last_lines(self._cluster, self._job, request.query.get("pod", ""))

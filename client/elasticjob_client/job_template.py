@@ -6,8 +6,9 @@ of the API.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
+from difflib import get_close_matches
 from os import PathLike
 from pathlib import PurePosixPath
 from typing import Any
@@ -135,6 +136,16 @@ class JobTemplate:
                 f"pip_cache: {self.pip_cache!r:.80} is on no volume that pods can write to; give a "
                 "folder on one of the volumes, such as /cache/pip with the volume pvc:cache:/cache"
             )
+
+
+def check_fields(names: Iterable[str]) -> None:
+    """Raise `WrongArgument` unless these are fields of `JobTemplate`."""
+    known = [each.name for each in fields(JobTemplate)]
+    for name in names:
+        if name not in known:
+            near = get_close_matches(name, known, n=1)
+            remedy = f"did you mean {near[0]}?" if near else f"there are {', '.join(known)}"
+            raise WrongArgument(f"{name}: there is no such argument; {remedy}")
 
 
 def merged(defaults: JobTemplate, own: JobTemplate) -> JobTemplate:

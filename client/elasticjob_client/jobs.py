@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from difflib import get_close_matches
 from typing import TypeVar
 
 import msgspec
@@ -74,7 +75,8 @@ async def find_job(cluster: Cluster, name: str) -> ElasticJob:
             raise error from None
         matching = [each for each in found if each.startswith(name)]
         if not matching:
-            raise
+            near = get_close_matches(name, found, n=1)
+            raise (NoSuchObject(f"{error}; did you mean {near[0]}?") if near else error) from None
         if len(matching) > 1:
             several = ", ".join(matching[:5]) + (", …" if len(matching) > 5 else "")
             where = f"{ELASTIC_JOBS.kind} {cluster.namespace}/{name}"

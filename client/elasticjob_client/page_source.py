@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import ssl
+from abc import ABC, abstractmethod
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
 
@@ -61,36 +62,33 @@ class Turns:
     sending: asyncio.Lock = field(default_factory=asyncio.Lock)
 
 
-class Source:
-    """Gets the page's data from the job's master, or from the answers that it stored.
+class Source(ABC):
+    """Gets the page's data from a master.
 
-    If the present master no longer answers, the next one is looked up. A master may be anyone's
-    program, so its answers are bounded, and each user's pages read one answer at a time.
+    A master may be anyone's program, so its answers are bounded, and each user's pages read one
+    answer at a time.
+
+    Args:
+        where: names the master in errors.
+        turns: those of the user.
+        large: the pages with much data.
     """
 
-    def __init__(self, cluster: Cluster, job: str, turns: Turns, large: LargeAnswers) -> None:
-        self._cluster = cluster
-        self._job = job
+    def __init__(self, where: str, turns: Turns, large: LargeAnswers) -> None:
+        self._where = where
         self._turns = turns
         self._large = large
-        self._endpoint: MasterEndpoint | None = None
-        self._way = AsyncExitStack()
         self._http = aiohttp.ClientSession(
             connector=ClosingConnector(), timeout=aiohttp.ClientTimeout(total=_SECONDS)
         )
 
     async def close(self) -> None:
         """End the connections."""
-        await self._way.aclose()
         await self._http.close()
 
+    @abstractmethod
     async def read(self) -> Sections:
         """Return the page's data in sections. Raises `ClientError` if there is none."""
-        try:
-            return await self._from_master()
-        except (MasterUnavailable, MasterUnreachable) as problem:
-            stored = await stored_master(self._cluster, self._job, problem)
-        return page_sections(stored.answers, ended=True)
 
     async def sections(self) -> Sections:
         """Return the page's data in sections; `problem` says why there is none now."""
@@ -99,29 +97,8 @@ class Source:
         except ClientError as error:
             return {"problem": json.dumps(str(error)).encode()}
 
-    async def _from_master(self) -> Sections:
-        if self._endpoint is not None:
-            try:
-                return await self._request(self._endpoint)
-            except (MasterUnreachable, TokenRefused):
-                self._endpoint = None
-                await self._way.aclose()
-
-        async def connect(endpoint: MasterEndpoint, _: AsyncExitStack) -> Sections:
-            answer = await self._request(endpoint)
-            self._endpoint = endpoint
-            return answer
-
-        return await reach_master(
-            self._cluster,
-            await get_job(self._cluster, self._job),
-            connect,
-            self._way,
-            port=names.HTTP_PORT,
-        )
-
     async def _request(self, endpoint: MasterEndpoint) -> Sections:
-        where = f"the master of {self._cluster.namespace}/{self._job}"
+        where = self._where
         try:
             async with self._http.get(
                 f"https://{endpoint.address}{_DATA}",
@@ -157,3 +134,63 @@ class Source:
                     "do: close one of these pages"
                 )
         return bytes(body)
+
+
+class JobSource(Source):
+    """Gets the data from the job's master, or from the answers that it stored.
+
+    If the present master no longer answers, the next one is looked up.
+    """
+
+    def __init__(self, cluster: Cluster, job: str, turns: Turns, large: LargeAnswers) -> None:
+        super().__init__(f"the master of {cluster.namespace}/{job}", turns, large)
+        self._cluster = cluster
+        self._job = job
+        self._endpoint: MasterEndpoint | None = None
+        self._way = AsyncExitStack()
+
+    async def close(self) -> None:
+        """End the connections."""
+        await self._way.aclose()
+        await super().close()
+
+    async def read(self) -> Sections:
+        """Return the page's data in sections. Raises `ClientError` if there is none."""
+        try:
+            return await self._from_master()
+        except (MasterUnavailable, MasterUnreachable) as problem:
+            stored = await stored_master(self._cluster, self._job, problem)
+        return page_sections(stored.answers, ended=True)
+
+    async def _from_master(self) -> Sections:
+        if self._endpoint is not None:
+            try:
+                return await self._request(self._endpoint)
+            except (MasterUnreachable, TokenRefused):
+                self._endpoint = None
+                await self._way.aclose()
+
+        async def connect(endpoint: MasterEndpoint, _: AsyncExitStack) -> Sections:
+            answer = await self._request(endpoint)
+            self._endpoint = endpoint
+            return answer
+
+        return await reach_master(
+            self._cluster,
+            await get_job(self._cluster, self._job),
+            connect,
+            self._way,
+            port=names.HTTP_PORT,
+        )
+
+
+class EndpointSource(Source):
+    """Gets the data from the one master at an address, such as that of a run on this machine."""
+
+    def __init__(self, endpoint: MasterEndpoint, where: str) -> None:
+        super().__init__(where, Turns(), LargeAnswers())
+        self._endpoint = endpoint
+
+    async def read(self) -> Sections:
+        """Return the page's data in sections. Raises `ClientError` if there is none."""
+        return await self._request(self._endpoint)

@@ -125,6 +125,17 @@ async def request_size(cluster: Cluster, job: str, change: SizeChange) -> ScaleR
     return ScaleRequest(resource, made["metadata"]["name"])
 
 
+async def has_size(cluster: Cluster, job: ElasticJob, change: SizeChange) -> bool:
+    """Return whether a job has the requested size, and no earlier request changes it.
+
+    Raises `ClientError`.
+    """
+    stored = job.status.replica_statuses.get(change.role)
+    if stored is None or len(parse_indices(stored.indices)) != change.replicas:
+        return False
+    return not (refusal(job, change) or await _has_unfinished_requests(cluster, job))
+
+
 def refusal(job: ElasticJob, change: SizeChange) -> str:
     """Return why the operator would refuse a change of the present job; empty if unknown."""
     role = change.role

@@ -76,7 +76,8 @@ def page_sections(answers: job_pb2.StoredAnswers, *, ended: bool = False) -> Sec
         },
         "datasets": [_dataset(each) for each in status.datasets],
         "samples": [
-            _some(each, _SAMPLE) | {"metrics": _sorted(each.metrics)} for each in history.samples
+            _some(each, _SAMPLE) | {"metrics": _sorted(each.metrics), "spent": _spent(each)}
+            for each in history.samples
         ],
         "events": [_some(each, _EVENT) for each in history.events],
         "plans": [_some(each, _PLAN) for each in answers.plans.plans],
@@ -125,6 +126,11 @@ def _member(member: agent_pb2.Member, ranks: Mapping[str, int]) -> dict[str, Any
         "straggler": member.straggler,
         "problem": member.check_problem[:_LONGEST_PROBLEM],
     }
+
+
+def _spent(sample: job_pb2.Sample) -> dict[str, float] | None:
+    """Return the seconds of each activity up to a sample; None from an earlier master."""
+    return _all(sample.spent) if sample.HasField("spent") else None
 
 
 def _dataset(ledger: shards_pb2.Ledger) -> dict[str, Any]:

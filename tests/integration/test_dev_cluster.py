@@ -316,7 +316,7 @@ def test_a_failed_start_names_the_ended_process_and_keeps_the_logs(
     programs.mkdir()
     scheduler = programs / "kube-scheduler"
     scheduler.write_text(
-        '#!/bin/sh\n[ "$1" = --version ] && echo Kubernetes v1.36.9 && exit\n'
+        '#!/bin/sh\n[ "$1" = --version ] && echo Kubernetes v1.37.9 && exit\n'
         "echo out of luck; exit 3\n"
     )
     scheduler.chmod(0o755)

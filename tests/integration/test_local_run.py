@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import json
 import os
+import re
 import select
 import signal
 import subprocess
 import sys
+import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from elasticjob_cli.common.local_runs import SOCKET
 
 from tests.support.local_run import SECONDS, TRAINING, LocalRun, local_run, size_and_step
 from tests.support.wait import wait_until
@@ -69,14 +73,13 @@ def test_a_run_resizes_from_two_to_three_to_one_without_losing_a_step(
         "run training trains with 3 workers\n",
     ), run.log()
     assert "training  3/3 " in run.call("list", "--local")[1]
-    code, said = run.call("logs", "training")
-    assert (code, said.partition("; local/training is a run on this machine")[1] != "") == (1, True)
+    assert "[1] round 1 size 2 from step 0\n" in run.call("logs", "training", "--rank=1")[1]
     assert "training-worker-2" in run.call("query", "training", "members")[1]
     assert "rank" in run.call("stacks", "training", "--rank=2")[1]
     assert run.call("scale", "local/training", "1", "--wait", "--timeout=0")[0] == 4
     assert run.call("scale", "local/training", "1", "--wait", "--timeout=60") == (
         0,
-        "run training trains with 1 workers\n",
+        "run training trains with 1 worker\n",
     ), run.log()
     run.end.touch()
     assert run.wait_for_end(process) == 0, run.log()
@@ -258,3 +261,41 @@ def test_only_a_run_that_begins_with_one_worker_reads_the_input(
     process = run.start("-n", size, program, text=b"data\n")
     assert run.wait_for_end(process) == 0, run.log()
     assert f"[0] read {read!r}\n" in run.log()
+
+
+@pytest.mark.guarantee("local-run")
+def test_a_run_is_shown_by_the_commands_for_jobs(run: LocalRun) -> None:
+    process = run.start("-n", "2", run.program(TRAINING))
+    run.wait_for_line(r"\[1\] round 1 size 2 from step 0")
+    code, said = run.call("wait", "training", "--for=step=3", "--timeout=60")
+    assert (code, "run training is Running, step " in said) == (0, True), said
+    assert run.call("wait", "training", "--for=step=1000000", "--timeout=0")[0] == 4
+    assert run.call("wait", "training", "--for=suspended")[0] == 2
+    code, said = run.call("logs", "training", "--rank=1", "--tail=1")
+    assert (code, "\n[1] " in said, "[0] " in said) == (0, True, False), said
+    code, said = run.call("describe", "local/training")
+    assert (code, "training-worker-1" in said) == (0, True), said
+    code, said = run.call("top", "training")
+    assert (code, "world of 2" in said) == (0, True), said
+    code, said = run.call("describe", "trainin")
+    assert (code, "did you mean local/training, a run on this machine?" in said) == (1, True), said
+    with run.started("logs", "-f", "training") as log, run.started("wait", "training") as waiting:
+        with run.started("dashboard", "training", "--no-browser") as page:
+            assert page.stdout is not None
+            (url,) = re.findall(r"http://[0-9.:]+/", page.stdout.readline().decode())
+            with urllib.request.urlopen(f"{url}status", timeout=SECONDS) as answer:
+                assert json.load(answer)["worldSize"] == 2
+            page.terminate()
+        assert log.stdout is not None
+        log.stdout.readline()
+        control = str(run.runs / "training" / SOCKET)
+        wait_until(
+            "the connection of the command that waits",
+            lambda: Path("/proc/net/unix").read_text().count(control) > 1,
+            seconds=SECONDS,
+        )
+        run.end.touch()
+        assert run.wait_for_end(process) == 0, run.log()
+        assert waiting.communicate(timeout=SECONDS)[0] == b"run training is Succeeded\n"
+        assert b"finished with step" in log.communicate(timeout=SECONDS)[0]
+    assert (waiting.returncode, log.returncode) == (0, 0)

@@ -95,7 +95,7 @@ async def visit(
     page.on("pageerror", lambda error: visited.problems.append(f"uncaught: {error}"))
 
     def on_request(asked: str) -> None:
-        if not asked.startswith(url.partition("#")[0]):
+        if not asked.startswith(url.partition("#")[0].partition("?")[0]):
             visited.problems.append(f"request to {asked}")
 
     page.on("request", lambda request: on_request(request.url))

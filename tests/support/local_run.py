@@ -124,6 +124,21 @@ class LocalRun:
         )
         return ran.returncode, ran.stderr + ran.stdout
 
+    @contextmanager
+    def started(self, *arguments: str) -> Iterator[subprocess.Popen[bytes]]:
+        """Begin another command, whose output is a pipe."""
+        with subprocess.Popen(
+            [COMMAND, *arguments],
+            env=self.environment,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+        ) as process:
+            try:
+                yield process
+            finally:
+                if process.poll() is None:
+                    process.kill()
+
     def log(self) -> str:
         """Return the output of all runs."""
         return self._log.read_text() if self._log.exists() else ""

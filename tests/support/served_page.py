@@ -98,6 +98,7 @@ def answers_of(*, text: str = "", members: int = 12) -> pb.StoredAnswers:
             step=number,
             samples_per_second=100.0 * (1 + (number > 50)),
             metrics={f"loss{text}": 1 / (number + 1)},
+            spent=spent_until(number),
         )
     answers.history.events.add(time=now - HOUR / 4, reason="ProcessFailed", message=f"no{text}")
     answers.plans.plans.add(
@@ -123,6 +124,12 @@ def answers_of(*, text: str = "", members: int = 12) -> pb.StoredAnswers:
     answers.report.time.waiting = 15 * 60
     answers.report.outcome.message = f"trains{text}"
     return answers
+
+
+def spent_until(number: int) -> pb.TimeSpent:
+    """Return the time spent up to a sample: the job waited before the 51st."""
+    waiting = 30.0 if number > 50 else 0.0
+    return pb.TimeSpent(training=number * HOUR / 100 - waiting, waiting=waiting)
 
 
 def _add_scaling(known: pb.Autoscaling, text: str) -> None:

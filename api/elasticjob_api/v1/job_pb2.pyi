@@ -545,6 +545,7 @@ class Sample(_message.Message):
     STEP_FIELD_NUMBER: _builtins.int
     SAMPLES_PER_SECOND_FIELD_NUMBER: _builtins.int
     METRICS_FIELD_NUMBER: _builtins.int
+    SPENT_FIELD_NUMBER: _builtins.int
     time: _builtins.float
     """Seconds since the epoch."""
     round: _builtins.int
@@ -555,6 +556,10 @@ class Sample(_message.Message):
     def metrics(self) -> _containers.ScalarMap[_builtins.str, _builtins.float]:
         """The last value of each of the first 8 metrics that were reported; those without one are left out."""
 
+    @_builtins.property
+    def spent(self) -> Global___TimeSpent:
+        """What the job's time was spent on up to this moment, in seconds; masters of earlier versions do not say."""
+
     def __init__(
         self,
         *,
@@ -564,10 +569,11 @@ class Sample(_message.Message):
         step: _builtins.int = ...,
         samples_per_second: _builtins.float = ...,
         metrics: _abc.Mapping[_builtins.str, _builtins.float] | None = ...,
+        spent: Global___TimeSpent | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["spent", b"spent"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["metrics", b"metrics", "round", b"round", "samples_per_second", b"samples_per_second", "step", b"step", "time", b"time", "world_size", b"world_size"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["metrics", b"metrics", "round", b"round", "samples_per_second", b"samples_per_second", "spent", b"spent", "step", b"step", "time", b"time", "world_size", b"world_size"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -10,6 +10,7 @@ import os
 import re
 import stat
 from collections.abc import Mapping
+from difflib import get_close_matches
 from pathlib import Path
 
 import msgspec
@@ -87,9 +88,11 @@ def find(base: Path, name: str) -> RunInfo | None:
 
 def hint(name: str) -> str:
     """Return how to reach a run on this machine with this name; empty if there is none."""
-    if find(base_folder(os.environ), name) is None:
-        return ""
-    return f"; {LOCAL}{name} is a run on this machine, for query, history, scale and stop"
+    base = base_folder(os.environ)
+    if find(base, name) is not None:
+        return f"; {LOCAL}{name} is a run on this machine"
+    near = get_close_matches(name, [info.name for info in runs(base)], n=1)
+    return f"; did you mean {LOCAL}{near[0]}, a run on this machine?" if near else ""
 
 
 def local_run(name: str, *cluster_options: object) -> RunInfo | None:

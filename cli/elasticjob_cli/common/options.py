@@ -189,7 +189,7 @@ def run_on_job(access: Access, job: str, work: Callable[[Cluster, ElasticJob], A
     with reported():
         if "/" in job:
             raise WrongArgument(
-                f"{job[:80]} is not a job's name; for local/NAME: query, history, scale, stop"
+                f"{job[:80]} is not a job's name; a run has no suspend, resume, plans, events, exec"
             )
 
     async def with_job(cluster: Cluster) -> T:

@@ -12,6 +12,7 @@ POD_FIELDS = frozenset(
         "dnsConfig",
         "dnsPolicy",
         "enableServiceLinks",
+        "evictionResponders",
         "hostAliases",
         "hostIPC",
         "hostNetwork",

@@ -97,7 +97,8 @@ def up(
 ) -> None:
     """Start a Kubernetes cluster on this machine.
 
-    No root, no containers, programs built on first use.
+    No root, no containers. The first time it downloads Kubernetes' programs, or builds them from
+    Go modules where dl.k8s.io is not reached, which takes some minutes.
     Writes shell text to stdout: eval "$(elasticjob dev up)"
     """
     with reported_errors():
@@ -211,7 +212,8 @@ def status(state: StateOption = None) -> None:
     """
     with reported_errors():
         default = (state or state_dir(os.environ)).resolve()
-        directories = [default] if state is not None else sorted({default, *daemons.find_states()})
+        others = set() if state is not None else {*daemons.find_states()} - {default}
+        directories = [default, *sorted(others)]
         found = [cluster for cluster in map(clusters.find, directories) if cluster is not None]
         if not found:
             typer.echo(f"no cluster in {default}")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from dataclasses import dataclass
 from typing import Annotated
 
@@ -10,10 +11,11 @@ from elasticjob_api.elasticjob import ElasticJob
 from elasticjob_client.cluster import Access, Cluster
 from elasticjob_client.errors import ClientError, NoSuchObject, WrongArgument
 from elasticjob_client.jobs import delete_job, set_run_policy
-from elasticjob_client.scaling import SizeChange, parse_size, request_size, wait_for_end
+from elasticjob_client.scaling import SizeChange, has_size, parse_size, request_size, wait_for_end
 from elasticjob_client.waiting import parse_milestone, wait_for
 
 from elasticjob_cli.common.arguments import Argument, Option
+from elasticjob_cli.common.formatting import counted
 from elasticjob_cli.common.local_runs import hint, local_run
 from elasticjob_cli.common.options import (
     ExactJob,
@@ -81,6 +83,9 @@ def scale(
             return
 
     async def work(cluster: Cluster, found: ElasticJob) -> str:
+        if await has_size(cluster, found, change):
+            members = counted(change.replicas or 0, change.role)
+            return f"job {found.metadata.name} has {members} already; nothing is requested"
         request = await request_size(cluster, found.metadata.name, change)
         name = f"{request.resource.kind} {request.name}"
         if not wait:
@@ -171,6 +176,12 @@ def wait(
     Exit code 3: the job has ended without reaching it; 4: not in time.
     """
     with reported():
+        local = local_run(job, access.namespace, access.context, access.kubeconfig)
+        if local is not None:
+            from elasticjob_cli.run.showing import wait_for_run
+
+            echo(asyncio.run(wait_for_run(local, milestone, seconds=timeout)))
+            return
         parse_milestone(milestone)  # before the API server is asked
     reached = run_on_job(
         access,

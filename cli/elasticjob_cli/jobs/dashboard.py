@@ -14,7 +14,8 @@ from elasticjob_client.dashboard import serve_dashboard
 from elasticjob_client.jobs_page import serve_jobs
 
 from elasticjob_cli.common.arguments import Argument, Option
-from elasticjob_cli.common.options import complete_job, for_cluster, run, run_on_job
+from elasticjob_cli.common.local_runs import RunInfo, local_run
+from elasticjob_cli.common.options import complete_job, for_cluster, reported, run, run_on_job
 from elasticjob_cli.common.streams import echo
 
 
@@ -60,7 +61,20 @@ def dashboard(
         async with serve_jobs(cluster, namespace=access.namespace, port=port) as url:
             await show(url, "all jobs")
 
-    if job is None:
+    async def of_run(info: RunInfo) -> None:
+        from elasticjob_cli.run.showing import dashboard_of_run
+
+        async with dashboard_of_run(info, port=port) as url:
+            await show(url, f"run {info.name}")
+
+    local = None
+    if job is not None:
+        with reported():
+            local = local_run(job, access.namespace, access.context, access.kubeconfig)
+    if local is not None:
+        with reported():
+            asyncio.run(of_run(local))
+    elif job is None:
         run(access, all_jobs)
     else:
         run_on_job(access, job, one)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import re
+import shlex
 import time
 from asyncio import gather, timeout
 from collections.abc import Callable, Iterable, Sequence
@@ -13,10 +15,11 @@ from elasticjob_api.elasticjob import ElasticJob, Failure, Progress, ReplicaSpec
 from elasticjob_api.last_words import exit_text
 from elasticjob_api.meta import Condition, Json
 from elasticjob_api.scaleplan import FINISHED, ScalePlan
+from elasticjob_api.times import format_time
 from elasticjob_api.v1.job_pb2 import StoredAnswers
 from elasticjob_client.answers import stored_answers
 from elasticjob_client.cluster import Access, Cluster
-from elasticjob_client.errors import ClientError
+from elasticjob_client.errors import ClientError, WrongArgument
 from elasticjob_client.jobs import get_object, read
 from elasticjob_client.members import JobPod, Ranks, ranks_of, with_reason
 from elasticjob_client.related import (
@@ -35,10 +38,12 @@ from elasticjob_cli.common.formatting import (
     format_age,
     format_duration,
     key_value_table,
+    plain_text,
     table_of,
     titled,
 )
-from elasticjob_cli.common.options import Job, for_cluster, run_on_job
+from elasticjob_cli.common.local_runs import RunInfo, local_run
+from elasticjob_cli.common.options import Job, for_cluster, reported, run_on_job
 from elasticjob_cli.common.printing import (
     Format,
     Output,
@@ -64,6 +69,13 @@ def describe(job: Job, access: Access, output: PageFormat = Format.TABLE) -> Non
     The page shows why a pod does not run, and the unfinished plans. `elasticjob plans` lists all.
     With -o json or yaml: the job, its pods, plans and events as a List of the API.
     """
+    with reported():
+        local = local_run(job, access.namespace, access.context, access.kubeconfig)
+        if local is not None:
+            if output is not Format.TABLE:
+                raise WrongArgument("a run on this machine has no API objects; give no -o")
+            show(asyncio.run(_run_page(local, time.time())))
+            return
     if output is not Format.TABLE:
         print_objects(ELASTIC_JOBS, run_on_job(access, job, _objects), Output(output))
         return
@@ -79,6 +91,23 @@ def describe(job: Job, access: Access, output: PageFormat = Format.TABLE) -> Non
         return page(found, pods, readable(plans, ScalePlan), events, time.time(), stored, ranks)
 
     show(run_on_job(access, job, work))
+
+
+async def _run_page(info: RunInfo, now: float) -> Shown:
+    """Return the page of a run on this machine."""
+    from elasticjob_cli.query.topics import render_status
+    from elasticjob_cli.run.local import open_run_master
+
+    async with open_run_master(info) as master:
+        answers = await master.snapshot()
+    lines = [
+        ("Run", info.name),
+        ("Command", shlex.join(info.command)),
+        ("Framework", info.framework),
+        ("Age", format_age(format_time(info.started), now)),
+        ("Process", str(info.pid)),
+    ]
+    return Page(key_value_table(lines), plain_text(), render_status(answers))
 
 
 async def _objects(cluster: Cluster, job: ElasticJob) -> list[Json]:

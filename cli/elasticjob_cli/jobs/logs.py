@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import aclosing
 from functools import partial
 from typing import Annotated
@@ -18,6 +18,7 @@ from elasticjob_client.logs import LogLine, LogOptions, parse_duration
 from elasticjob_client.members import Choice, parse_ranks
 
 from elasticjob_cli.common.arguments import Option
+from elasticjob_cli.common.local_runs import RunInfo, local_run
 from elasticjob_cli.common.options import AnyRole, Job, for_cluster, reported, run_on_job
 from elasticjob_cli.common.streams import discard, echo
 
@@ -57,6 +58,12 @@ def logs(
             raise WrongArgument("give either --rank or --all")
         choice = Choice(() if rank is None else parse_ranks(rank), role, every)
         seconds = None if since is None else parse_duration(since)
+        local = local_run(job, access.namespace, access.context, access.kubeconfig)
+        if local is not None:
+            if role is not None or previous or seconds is not None or timestamps:
+                raise WrongArgument("the log of a run takes --follow, --rank and --tail only")
+            _print_log_of_run(local, choice.ranks, tail, follow=follow)
+            return
     options = LogOptions(tail, seconds, previous, timestamps)
 
     async def work(cluster: Cluster, found: ElasticJob) -> None:
@@ -66,6 +73,18 @@ def logs(
         run_on_job(access, job, work)
     except BrokenPipeError:  # the reader, such as head, has closed the pipe
         sys.stdout = discard(1)
+
+
+def _print_log_of_run(
+    info: RunInfo, ranks: Sequence[int], tail: int | None, *, follow: bool
+) -> None:
+    from elasticjob_cli.run.showing import print_log
+
+    def write(line: str) -> None:
+        sys.stdout.write(f"{line}\n")
+        sys.stdout.flush()
+
+    asyncio.run(print_log(info, ranks=ranks, tail=tail, follow=follow, write=write))
 
 
 async def print_logs(

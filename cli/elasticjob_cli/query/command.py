@@ -39,6 +39,8 @@ _RECONNECT_SECONDS = 1.0
 _STACKS_SECONDS = 35.0
 """The master answers or refuses after at most 15 s; the rest is for a slow way to it."""
 _MOST_RANKS = 16
+_LIBRARYS_THREADS = ("elasticjob-", "shards_")
+"""The beginnings of the names of threads that the library starts for itself."""
 
 
 class HistoryFormat(StrEnum):
@@ -136,10 +138,11 @@ def stacks(
     if output is DataFormat.JSON:
         echo(json.dumps(message_fields(answer)))
     else:
-        echo("\n".join(_stack_lines(answer)))
+        echo("\n".join(stack_lines(answer)))
 
 
-def _stack_lines(answer: job_pb2.StackList) -> Iterator[str]:
+def stack_lines(answer: job_pb2.StackList) -> Iterator[str]:
+    """Yield the lines that show stacks, without threads of the library itself."""
     yield answer.summary or "no training process runs now"
     for group in answer.groups:
         ranks = ", ".join(map(str, group.ranks[:_MOST_RANKS]))
@@ -149,7 +152,8 @@ def _stack_lines(answer: job_pb2.StackList) -> Iterator[str]:
         yield ""
         yield ": ".join(filter(None, (title, waits, group.problem)))
         yield from (f"    {frame}" for frame in group.frames)
-        yield from (f"  thread {thread}" for thread in group.other_threads)
+        others = (each for each in group.other_threads if not each.startswith(_LIBRARYS_THREADS))
+        yield from (f"  thread {thread}" for thread in others)
 
 
 def _with_master(

@@ -11,7 +11,7 @@ from typing import Annotated
 
 from elasticjob_api.elasticjob import ElasticJob, Progress
 from elasticjob_api.v1 import agent_pb2, job_pb2
-from elasticjob_client.answers import Master, open_master
+from elasticjob_client.answers import Master, open_master, stored_master
 from elasticjob_client.cluster import Access, Cluster
 from elasticjob_client.errors import ClientError
 from elasticjob_client.jobs import has_ended, list_jobs
@@ -25,7 +25,8 @@ from elasticjob_cli.common.formatting import (
     plain_text,
     table_of,
 )
-from elasticjob_cli.common.options import for_cluster, run, run_on_job
+from elasticjob_cli.common.local_runs import local_run
+from elasticjob_cli.common.options import for_cluster, reported, run, run_on_job
 from elasticjob_cli.common.printing import readable
 from elasticjob_cli.common.tables import Page, Shown, Table, Text, show
 from elasticjob_cli.query.members import members_table
@@ -46,7 +47,7 @@ def top(
     access: Access,
     job: Annotated[
         str | None,
-        Argument(help="Name of the ElasticJob; default: all jobs.", metavar="[JOB]"),
+        Argument(help="Name of the ElasticJob or run; default: all jobs.", metavar="[JOB]"),
     ] = None,
     once: Annotated[
         bool,
@@ -58,7 +59,16 @@ def top(
     For one job it shows each member's rank, step time, CPU, memory and GPU.
     """
     live = not once and sys.stdout.isatty()
-    if job is None:
+    local = None
+    if job is not None:
+        with reported():
+            local = local_run(job, access.namespace, access.context, access.kubeconfig)
+    if local is not None:
+        from elasticjob_cli.run.showing import frames_of_run
+
+        with reported():
+            asyncio.run(_show(frames_of_run(local, job_view), live=live))
+    elif job is None:
         run(access, lambda cluster: _top(cluster, None, live=live))
     else:
         run_on_job(
@@ -67,7 +77,10 @@ def top(
 
 
 async def _top(cluster: Cluster, job: str | None, *, live: bool) -> None:
-    frames = _jobs(cluster) if job is None else _job(cluster, job, live=live)
+    await _show(_jobs(cluster) if job is None else _job(cluster, job, live=live), live=live)
+
+
+async def _show(frames: AsyncGenerator[Shown, None], *, live: bool) -> None:
     async with aclosing(frames):
         if not live:
             show(await anext(frames))
@@ -110,7 +123,11 @@ async def _job(cluster: Cluster, job: str, *, live: bool) -> AsyncGenerator[Show
                     last = frame
                     yield frame
         except ClientError as error:
-            if last is None or not live:
+            if last is None:
+                stored = await stored_master(cluster, job, error)
+                yield Page(job_view(stored.answers), plain_text(stored.why))
+                return
+            if not live:
                 raise
             if await has_ended(cluster, job):
                 return

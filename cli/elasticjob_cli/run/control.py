@@ -42,6 +42,10 @@ class Show(msgspec.Struct, frozen=True, tag=True):
     """Return the number of workers."""
 
 
+class AwaitEnd(msgspec.Struct, frozen=True, tag=True):
+    """Answer when the run has ended."""
+
+
 class Answer(msgspec.Struct, frozen=True):
     """The answer of a run.
 
@@ -49,27 +53,37 @@ class Answer(msgspec.Struct, frozen=True):
         error: why the request was refused; empty: it was carried out.
         size: the requested number of workers.
         leaving: the number of workers that are leaving.
+        outcome: how the run has ended: Succeeded, Failed or Stopped; empty before.
     """
 
     error: str = ""
     size: int = 0
     leaving: int = 0
+    outcome: str = ""
 
 
-Request = Scale | Stop | Show
+Request = Scale | Stop | Show | AwaitEnd
 
 
-async def serve(folder: Path, handle: Callable[[Request], Answer]) -> asyncio.Server:
+async def serve(
+    folder: Path, handle: Callable[[Request], Answer], outcome: asyncio.Future[str]
+) -> asyncio.Server:
     """Answer requests until the server is closed.
 
-    A `ClientError` of `handle` becomes an answer with its text.
+    Args:
+        folder: the run's.
+        handle: returns the answer; a `ClientError` becomes an answer with its text.
+        outcome: how the run has ended.
     """
 
     async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:
             line = await asyncio.wait_for(reader.readline(), _SECONDS)
             try:
-                found = handle(msgspec.json.decode(line, type=Request))
+                wanted = msgspec.json.decode(line, type=Request)
+                found = handle(wanted)
+                if isinstance(wanted, AwaitEnd):
+                    found = Answer(outcome=await asyncio.shield(outcome))
             except (ClientError, msgspec.DecodeError) as error:
                 found = Answer(error=str(error))
             writer.write(msgspec.json.encode(found) + b"\n")
@@ -80,6 +94,20 @@ async def serve(folder: Path, handle: Callable[[Request], Answer]) -> asyncio.Se
             writer.close()
 
     return await asyncio.start_unix_server(answer, folder / SOCKET, limit=_MOST_BYTES)
+
+
+async def end_of_run(folder: Path) -> str:
+    """Wait until the run of a folder has ended; return its outcome, or `killed`."""
+    try:
+        reader, writer = await asyncio.open_unix_connection(folder / SOCKET, limit=_MOST_BYTES)
+        try:
+            writer.write(msgspec.json.encode(AwaitEnd()) + b"\n")
+            answer = msgspec.json.decode(await reader.readline(), type=Answer)
+        finally:
+            writer.close()
+    except (OSError, msgspec.DecodeError):
+        return "killed"
+    return answer.outcome
 
 
 async def request(folder: Path, wanted: Request) -> Answer:

@@ -20,7 +20,7 @@ from elasticjob_client.errors import ClientError, JobEnded, MasterUnavailable, N
 from elasticjob_client.master import MasterEndpoint
 from elasticjob_client.scaling import SizeChange
 
-from elasticjob_cli.common.formatting import UNKNOWN, format_age, format_steps, table_of
+from elasticjob_cli.common.formatting import UNKNOWN, counted, format_age, format_steps, table_of
 from elasticjob_cli.common.local_runs import LOCAL, RunInfo, base_folder, find, runs
 from elasticjob_cli.common.tables import Table
 from elasticjob_cli.run import control
@@ -46,9 +46,9 @@ def scale_run(info: RunInfo, change: SizeChange, *, wait: bool, timeout: float |
     )
     answer = asyncio.run(control.request(_folder(info), wanted))
     if not wait:
-        return f"run {info.name}: {answer.size} workers are requested"
+        return f"run {info.name}: {counted(answer.size, 'worker')} requested"
     asyncio.run(_wait_for_size(info, answer.size, seconds=timeout))
-    return f"run {info.name} trains with {answer.size} workers"
+    return f"run {info.name} trains with {counted(answer.size, 'worker')}"
 
 
 def stop_run(info: RunInfo, *, wait: bool, timeout: float | None) -> str:

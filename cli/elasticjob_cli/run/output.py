@@ -8,8 +8,13 @@ import re
 import sys
 from collections.abc import Callable
 from contextlib import suppress
+from pathlib import Path
 from typing import BinaryIO
 
+RECORD = "output"
+"""The file of a run's folder with the lines that it has printed."""
+MOST_RECORDED_BYTES = 16 << 20
+"""Beyond them the record begins again."""
 _READ_BYTES = 65_536
 _MOST_LINE_BYTES = 262_144
 _AGENT = b"elasticjob-agent: "
@@ -22,8 +27,14 @@ _COLOURS = (36, 33, 32, 35, 34, 31)
 class Output:
     """The two streams of the command, coloured where they are terminals."""
 
-    def __init__(self, *, on_closed: Callable[[], None]) -> None:
-        """Prepare; `on_closed` is called when the reader of a stream has closed it."""
+    def __init__(self, folder: Path, *, on_closed: Callable[[], None]) -> None:
+        """Prepare.
+
+        Args:
+            folder: the run's; the lines are also recorded there, for `elasticjob logs`.
+            on_closed: is called when the reader of a stream has closed it.
+        """
+        self._record = (folder / RECORD).open("ab", buffering=0)
         self._on_closed = on_closed
         self._closed: set[bool] = set()
         self._colours = {
@@ -58,6 +69,7 @@ class Output:
     def say(self, text: str) -> None:
         """Print a message of the run itself to stderr."""
         line = f"elasticjob: {text}\n"
+        self._keep(line.encode())
         if self._colours[sys.stderr]:
             line = f"\x1b[1m{line[:-1]}\x1b[0m\n"
         self._write(line.encode(), to_stderr=True)
@@ -70,11 +82,21 @@ class Output:
     def _line(self, line: bytes, worker: int, *, to_stderr: bool) -> bytes:
         if line.startswith(_AGENT):  # the agent itself has no rank
             line = b"elasticjob: worker %d: %s" % (worker, line[len(_AGENT) :])
+        self._keep(line)
         stream = sys.stderr if to_stderr else sys.stdout
         text = line.rstrip(b"\r\n")
         if text and stream.isatty():  # the line may replace the state of a longer bar
             line = b"%s\x1b[K%s" % (text, line[len(text) :])
         return coloured_rank(line) if self._colours[stream] else line
+
+    def _keep(self, line: bytes) -> None:
+        """Record a line; not the states of a progress bar."""
+        if not line.endswith(b"\n"):
+            return
+        with suppress(OSError):  # such as a full disk: the training continues
+            if self._record.tell() > MOST_RECORDED_BYTES:
+                self._record.truncate(0)
+            self._record.write(line)
 
     def _write(self, data: bytes, *, to_stderr: bool) -> None:
         if to_stderr in self._closed:

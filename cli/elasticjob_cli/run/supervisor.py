@@ -15,6 +15,7 @@ from elasticjob_client.errors import ClientError
 from elasticjob_localcluster.training_library import with_training_library
 from elasticjob_processes.killing import kill_marked, shell_code
 
+from elasticjob_cli.common.formatting import counted
 from elasticjob_cli.run import control, workers
 from elasticjob_cli.run.environment import Run, agent_environment
 from elasticjob_cli.run.master_process import MasterProcess
@@ -56,7 +57,7 @@ class Supervisor:
         self._last_words = ""
         self._over = asyncio.Event()
         self._tasks: set[asyncio.Task[None]] = set()
-        self._output = Output(on_closed=lambda: self._interrupted(signal.SIGPIPE))
+        self._output = Output(folder, on_closed=lambda: self._interrupted(signal.SIGPIPE))
 
     async def work(self, size: int) -> int:
         """Run to the end, first with `size` workers; return the exit code of the command.
@@ -71,12 +72,13 @@ class Supervisor:
             ignored_by_nohup = signal.getsignal(number) == signal.SIG_IGN
             if number != signal.SIGHUP or not ignored_by_nohup:
                 loop.add_signal_handler(number, self._interrupted, number)
-        server = await control.serve(self._folder, self._answer)
+        self._outcome = loop.create_future()
+        server = await control.serve(self._folder, self._answer, self._outcome)
         try:
             self._size = size
             name = self._run.name
             self._output.note(
-                f"run {name}, {size} workers; "
+                f"run {name}, {counted(size, 'worker')}; "
                 f"from another terminal: elasticjob scale {name} {size + 1}"
             )
             await self._start_master()
@@ -84,6 +86,7 @@ class Supervisor:
             self._apply(workers.scale(self._workers, size))
             await self._over.wait()
         finally:
+            self._outcome.set_result(self._describe_end())
             server.close()
             self._kill_all()
             await self._master.end()
@@ -92,6 +95,12 @@ class Supervisor:
                 loop.remove_signal_handler(number)
                 signal.signal(number, signal.SIG_IGN)  # during the short remaining clean-up
         return self._report()
+
+    def _describe_end(self) -> str:
+        """Return how the run has ended, in the words of a job's phases."""
+        if self._result is not None and (self._result.succeeded or self._result.why):
+            return "Succeeded" if self._result.succeeded else "Failed"
+        return "Stopped"
 
     def _report(self) -> int:
         if self._signal is not None:
@@ -111,7 +120,7 @@ class Supervisor:
                 self._scale(request)
             case control.Stop():
                 self._stop("is stopped")
-            case control.Show():
+            case control.Show() | control.AwaitEnd():
                 pass
         leaving = len(self._workers.indices("leaving"))
         return control.Answer(size=self._size, leaving=leaving)
@@ -123,7 +132,7 @@ class Supervisor:
             raise ClientError("its training is finished, so it cannot be scaled")
         indices = {self._name(index): index for index in self._workers.indices("running")}
         size = resized(request.change(), list(indices), Bounds(self._run.least, self._run.most))
-        self._output.note(f"{self._size} -> {size} workers")
+        self._output.note(f"{self._size} -> {counted(size, 'worker')}")
         self._size = size
         self._master.set_size(size)  # first, so that the master waits for all joining workers
         self._apply(

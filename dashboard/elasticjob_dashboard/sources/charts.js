@@ -19,7 +19,8 @@ const BOUNDS = {
 // options: {height, bounds, stepped, area, times: whether it has the axis of time, range, marks, onCursor, onSelect}
 function timeChart(parent, width, data, options) {
   const whole = BOUNDS.members === options.bounds;
-  const y = axis({ size: 52, gap: 4, space: 28, values: (_, splits) => splits.map(axisText) });
+  const y = axis({ size: 52, gap: 4, space: 28, values: (_, splits) => options.strip ? [] : splits.map(axisText) });
+  if (options.strip) y.grid = { show: false };
   if (whole) y.incrs = [1, 2, 5, 10, 20, 50, 100, 200, 500, 1000, 2000, 5000, 10000];
   return new uPlot({
     width, height: options.height + (options.times ? 36 : 0),
@@ -45,12 +46,13 @@ function timeChart(parent, width, data, options) {
       y,
     ],
     series: [{}, {
-      stroke: color(options.stroke || "main"), width: 1.5, spanGaps: true, points: { show: false },
+      stroke: color(options.stroke || "main"), width: 1.5, points: { show: false }, gaps: plot => options.pauses().map(
+        each => [each.from, each.to].map(time => Math.round(plot.valToPos(time, "x", true)))),
       fill: options.area ? color("fill") : undefined,
       paths: options.stepped ? uPlot.paths.stepped({ align: 1 }) : undefined,
     }],
     hooks: {
-      draw: [plot => drawMarks(plot, options.marks())],
+      draw: [plot => options.strip ? drawStrip(plot, options.intervals()) : drawMarks(plot, options.marks())],
       setCursor: [plot => options.onCursor(plot)],
       setSelect: [plot => {
         const { left, width: wide } = plot.select;
@@ -59,6 +61,25 @@ function timeChart(parent, width, data, options) {
       }],
     },
   }, data, parent);
+}
+
+// What each interval went into, one part above the other.
+function drawStrip(plot, intervals) {
+  const { ctx, bbox } = plot;
+  ctx.save();
+  ctx.beginPath();
+  ctx.rect(bbox.left, bbox.top, bbox.width, bbox.height);
+  ctx.clip();
+  for (const { from, to, parts } of intervals) {
+    const [left, right] = [from, to].map(time => Math.round(plot.valToPos(time, "x", true)));
+    let bottom = bbox.top + bbox.height;
+    for (const [share, name] of parts) {
+      ctx.fillStyle = color(name);
+      ctx.fillRect(left, bottom - share * bbox.height, right - left, share * bbox.height);
+      bottom -= share * bbox.height;
+    }
+  }
+  ctx.restore();
 }
 
 // Plans are lines through the chart, problems short lines at its lower edge.
@@ -72,7 +93,7 @@ function drawMarks(plot, marks) {
     const x = Math.round(plot.valToPos(mark.time, "x", true));
     if (!(x >= bbox.left - 4 && x <= bbox.left + bbox.width + 4)) continue;
     const bottom = bbox.top + bbox.height, top = mark.plan ? bbox.top : bottom - 9 * ratio;
-    ctx.strokeStyle = ctx.fillStyle = color(mark.bad ? "bad" : "second");
+    ctx.strokeStyle = ctx.fillStyle = color(mark.bad ? "bad" : mark.pale ? "rest" : "second");
     ctx.lineWidth = (mark.plan ? 1 : 2) * ratio;
     ctx.setLineDash(mark.plan ? [4 * ratio, 3 * ratio] : []);
     ctx.beginPath();

@@ -34,14 +34,14 @@ function table(id, titles, rows) {
   }
 }
 
-// Returns a function that adds a name and its value to an emptied list.
+// Returns a function that adds a name and its value to an emptied list, and returns the value's element.
 function into(id) {
   const list = by(id);
   list.replaceChildren();
   return (name, value, className) => {
     const pair = put(list, "div");
     put(pair, "dt", name);
-    put(pair, "dd", value, className);
+    return put(pair, "dd", value, className);
   };
 }
 

@@ -15,17 +15,19 @@ function show(changed) {
 
 function news() {
   by("news").className = problem ? "late" : "live";
+  by("news").hidden = !by("ask").hidden; // without a token there are no news
   write(by("news"), problem ? "no news" : "live");
   by("problem").hidden = !problem;
   write(by("problem"), problem);
 }
 
 function draw() {
-  const all = present.order.map(key => ({ key, ...present[key] })), wanted = by("filter").value.trim().toLowerCase();
-  const listed = all.filter(each => !wanted || `${each.key} ${each.phase} ${each.stalledSince ? "stalled" : ""}`.toLowerCase().includes(wanted));
+  const all = present.order.map(key => ({ key, ...present[key] })), wanted = words(by("filter").value);
+  const has = (each, word) => `${each.key} ${each.phase} ${each.stalledSince ? "stalled" : ""}`.toLowerCase().includes(word);
+  const listed = all.filter(each => !wanted.length || wanted.some(word => has(each, word)));
   facts(all);
   const more = present.more ? `; ${present.more} more are not read, elasticjob dashboard -n shows those of a namespace` : "";
-  write(by("counts"), all.length ? `${listed.length === all.length ? all.length : `${listed.length} of ${all.length}`} jobs${more}` : "no jobs");
+  write(by("counts"), all.length ? `${listed.length === all.length ? all.length : `${listed.length} of ${all.length}`} ${all.length === 1 ? "job" : "jobs"}${more}` : "no jobs");
   const notes = by("notes");
   notes.replaceChildren();
   for (const note of present.notes) put(notes, "li", note);
@@ -33,17 +35,39 @@ function draw() {
   keep(rows, listed, "key", body, () => jobRow(body), fill);
 }
 
+// The texts of a filter; a job is shown if it has one of them.
+const words = text => text.toLowerCase().split(",").map(each => each.trim()).filter(Boolean);
+
+// Each count is a button that shows its jobs only, and again all of them.
+const COUNTS = [["Running", "running, scaling"], ["Waiting", "pending, starting, retrying"], ["Stalled", "stalled", "bad"],
+  ["Failed", "failed", "bad"], ["Suspended", "suspended"], ["Stopped", "stopped"], ["Succeeded", "succeeded"]];
+let counted = "";
 function facts(all) {
-  const fact = into("facts"), count = (...phases) => all.filter(each => phases.includes(each.phase)).length;
-  const stalled = all.filter(each => each.stalledSince).length, failed = count("Failed");
-  fact("Running", count("Running", "Scaling"));
-  fact("Waiting", count("Pending", "Starting", "Retrying"));
-  fact("Stalled", stalled, stalled ? "bad" : "");
-  fact("Failed", failed, failed ? "bad" : "");
-  fact("Suspended", count("Suspended"));
-  fact("Stopped", count("Stopped"));
-  fact("Succeeded", count("Succeeded"));
-  fact("GPUs requested", grouped(all.reduce((sum, each) => sum + each.gpus, 0)));
+  const number = wanted => all.filter(each => wanted === "stalled" ? each.stalledSince : words(wanted).includes(each.phase.toLowerCase())).length;
+  const counts = COUNTS.map(([name, wanted, color]) => [name, wanted, number(wanted), color]);
+  const gpus = grouped(all.reduce((sum, each) => sum + each.gpus, 0)), present = JSON.stringify([counts, gpus, by("filter").value]);
+  if (present === counted) return; // a button that is not made again keeps the focus
+  counted = present;
+  const focused = document.activeElement?.dataset?.filter, fact = into("facts");
+  for (const [name, wanted, count, color] of counts) {
+    const button = put(fact(name, undefined, count && color || ""), "button", count, "count");
+    button.type = "button";
+    button.dataset.filter = wanted;
+    button.setAttribute("aria-pressed", String(by("filter").value === wanted));
+    button.setAttribute("aria-label", `Show ${name}: ${count}`);
+    if (focused === wanted) button.focus();
+  }
+  fact("GPUs requested", gpus);
+}
+
+// The filter is in the address, so that a reload, a bookmark or a colleague has it, too.
+function filterBy(text) {
+  by("filter").value = text;
+  const address = new URL(location.href);
+  if (text) address.searchParams.set("filter", text);
+  else address.searchParams.delete("filter");
+  window.history.replaceState(null, "", address);
+  draw();
 }
 
 function jobTable() {
@@ -133,6 +157,11 @@ by("jobs").addEventListener("click", event => {
   if (what) askChange(what, present[row.dataset.key]);
   else if (!event.target.closest("a") && !getSelection().toString()) location.assign(row.querySelector("a").href);
 });
-by("filter").addEventListener("input", draw);
+by("filter").addEventListener("input", () => filterBy(by("filter").value));
+by("facts").addEventListener("click", event => {
+  const wanted = event.target.dataset.filter;
+  if (wanted) filterBy(by("filter").value === wanted ? "" : wanted);
+});
+by("filter").value = new URLSearchParams(location.search).get("filter") || "";
 setInterval(() => { if (present.order && !document.hidden) draw(); }, AGES);
 follow();

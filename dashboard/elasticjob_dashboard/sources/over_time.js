@@ -3,20 +3,24 @@
 const PROBLEMS = new Set(["MemberLost", "ProcessFailed", "ProcessRestarted", "NodeUnfit", "Stalled", "RestartedForStall",
   "StragglerFound", "WorldNotTaken", "StateOutdated", "ShardsFailed"]);
 const NEAR = 8; // pixels
-const past = { samples: [], marks: [], plots: [], titles: [], shape: "", view: null, last: 0, shown: null, plot: null };
+const past = { samples: [], intervals: [], pauses: [], marks: [], plots: [], titles: [], shape: "", view: null, last: 0, shown: null, plot: null };
 const LONGEST_WHY = 240;
+const WITHOUT_CHANGE = new Set(["Superseded", "Cancelled"]); // phases of plans that have changed nothing
+const LEAST_PAUSE = 5; // seconds
 
 function overTime(samples, plans, events) {
   const usable = samples.filter(each => drawable(each.time) !== null).sort((one, other) => one.time - other.time);
   past.samples = usable;
+  past.intervals = usable.slice(1).map((each, position) => interval(usable[position], each)).filter(Boolean);
+  past.pauses = past.intervals.filter(each => each.pause);
   past.marks = [
-    ...plans.filter(each => each.created).map(each => ({ time: each.created, plan: true, bad: each.phase === "Failed",
+    ...plans.filter(each => each.created).map(each => ({ time: each.created, plan: true, bad: each.phase === "Failed", pale: WITHOUT_CHANGE.has(each.phase),
       text: `${each.name} (${[each.source, each.phase].filter(Boolean).join(", ")})`, why: each.reason || each.message })),
     ...events.filter(each => PROBLEMS.has(each.reason)).map(each => ({ time: each.time, bad: true, text: each.reason,
       why: each.message })),
   ].sort((one, other) => one.time - other.time);
   const names = [...new Set(usable.flatMap(each => Object.keys(each.metrics || {})))].slice(0, 8);
-  const shape = JSON.stringify(names);
+  const shape = JSON.stringify([names, past.intervals.length > 0]);
   if (shape !== past.shape) {
     past.shape = shape;
     build(names);
@@ -25,6 +29,18 @@ function overTime(samples, plans, events) {
   rescale();
   readout();
 }
+
+// What the time between two samples went into: the shares from below, and whether there was nothing to measure.
+function interval(one, other) {
+  const spent = SPENT.map(([field, className]) => [(other.spent?.[field] || 0) - (one.spent?.[field] || 0), className.slice(2), field]);
+  const all = spent.reduce((sum, [seconds]) => sum + Math.max(seconds, 0), 0);
+  if (!one.spent || !other.spent || all <= 0) return null;
+  const paused = spent.filter(([, , field]) => PAUSES.has(field)).reduce((sum, [seconds]) => sum + Math.max(seconds, 0), 0);
+  return { from: one.time, to: other.time, pause: paused > all / 2 && paused > LEAST_PAUSE,
+    parts: spent.filter(([seconds]) => seconds > 0).map(([seconds, name]) => [seconds / all, name]),
+    share: Math.max(spent[0][0], 0) / all };
+}
+const PAUSES = new Set(["suspended", "waiting", "withoutMaster"]);
 
 const columns = read => [past.samples.map(each => each.time), past.samples.map(each => drawable(read(each)))];
 
@@ -35,6 +51,7 @@ function build(names) {
   target.replaceChildren();
   past.titles = [
     { name: "Throughput, samples/s", read: each => each.samples_per_second, bounds: BOUNDS.fromZero, height: 130, area: true },
+    ...past.intervals.length ? [{ name: "Time went into", read: () => null, bounds: () => [0, 1], height: 26, strip: true }] : [],
     { name: "World size, members", read: each => each.world_size, bounds: BOUNDS.members, height: 80, stepped: true, stroke: "good" },
     ...names.map(name => ({ name, read: each => each.metrics[name], bounds: BOUNDS.around, height: 100 })),
   ];
@@ -43,7 +60,7 @@ function build(names) {
     put(title, "span", each.name).title = each.name;
     each.value = put(title, "b");
     return timeChart(put(target, "div"), target.clientWidth, columns(each.read), {
-      ...each, times: position === past.titles.length - 1, range: bounds, marks: () => past.marks,
+      ...each, times: position === past.titles.length - 1, range: bounds, marks: () => past.marks, pauses: () => past.pauses, intervals: () => past.intervals,
       onCursor: moved, onSelect: view => zoom(view),
     });
   });
@@ -93,7 +110,9 @@ function moved(plot) {
 function readout() {
   const { plot } = past;
   const index = past.shown ?? past.samples.length - 1, sample = past.samples[index], target = by("readout");
-  past.titles.forEach(each => write(each.value, sample ? text(each.read(sample)) : ""));
+  const during = sample && past.intervals.find(each => each.from < sample.time && sample.time <= each.to);
+  past.titles.forEach(each => write(each.value, each.strip ? during ? `${percent(during.share)} training` : ""
+    : sample ? text(each.read(sample)) : ""));
   target.replaceChildren();
   if (!sample) {
     target.textContent = "No samples yet; they begin with the first reported step.";

@@ -6,7 +6,7 @@ let present = {}, problem = "";
 // has many pages of jobs for one token, which this tab of the browser keeps for them.
 const isOneOfMany = document.documentElement.dataset.many === "yes";
 let token = decodeURIComponent((location.hash.match(/token=([^&]+)/) || ["", ""])[1]);
-if (token) window.history.replaceState(null, "", location.pathname);
+if (token) window.history.replaceState(null, "", location.pathname + location.search);
 if (isOneOfMany) token ? sessionStorage.setItem("token", token) : token = sessionStorage.getItem("token") || "";
 const authorized = () => token ? { authorization: `Bearer ${token}` } : {};
 
@@ -14,9 +14,9 @@ function ask(why) {
   token = "";
   if (isOneOfMany) sessionStorage.removeItem("token");
   problem = why;
-  news();
   by("ask").hidden = false;
   by("main").hidden = true;
+  news();
 }
 
 async function follow() {

@@ -34,11 +34,12 @@ const SPENT = [["training", "c-good", "training"], ["starting", "c-main", "start
 
 function goodput(report) {
   const spent = SPENT.map(([field, className, name]) => [report.time?.[field] || 0, className, name]);
-  const all = spent.reduce((sum, [seconds]) => sum + seconds, 0);
+  // Shares are of the time that counts for the goodput: that while the job was suspended does not.
+  const all = spent.reduce((sum, [seconds, , name]) => name === "suspended" ? sum : sum + seconds, 0);
   write(by("goodput"), report.goodput >= 0 ? percent(report.goodput) : "not known");
   parts(by("spent"), spent.map(([seconds, className, name]) => [seconds, className, `${name}: ${span(seconds)}`]));
   const listed = spent.filter(([seconds]) => seconds > 0).map(([seconds, className, name]) =>
-    [`${span(seconds)}, ${percent(seconds / all)}`, className, name]);
+    [name === "suspended" ? span(seconds) : `${span(seconds)}, ${percent(seconds / all)}`, className, name]);
   key(by("spent-key"), listed);
   by("spent").setAttribute("aria-label", listed.map(([value, , name]) => `${name} ${value}`).join("; ") || "nothing yet");
   const outcome = report.outcome || {}, restarts = (outcome.restarts || 0) + (outcome.uncountedRestarts || 0);

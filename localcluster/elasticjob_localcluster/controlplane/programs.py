@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-KUBERNETES = "v1.36.3"
+KUBERNETES = "v1.37.2"
 ETCD = "v3.7.3"
 _MODULES = Path(__file__).parent / "modules"
 _VERSION = " ".join(
@@ -53,11 +53,11 @@ def _kubernetes(
     )
 
 
-_SAME_MINOR = r"Kubernetes v1\.36\."
+_SAME_MINOR = r"Kubernetes v1\.37\."
 KUBECTL = _kubernetes(
     "kubectl",
     "k8s.io/kubernetes/cmd/kubectl",
-    fits=r"Client Version: v1\.3[567]\.",  # it may be one minor version off
+    fits=r"Client Version: v1\.3[678]\.",  # it may be one minor version off
     version=("version", "--client"),
 )
 CONTROL_PLANE = (

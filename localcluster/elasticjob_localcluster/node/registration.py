@@ -73,7 +73,7 @@ def node_object(
                 "containerRuntimeVersion": "process://1",
                 "kernelVersion": platform.release(),
                 "kubeProxyVersion": "",
-                "kubeletVersion": "v1.36.3",
+                "kubeletVersion": "v1.37.2",
                 "machineID": "",
                 "operatingSystem": "linux",
                 "osImage": platform.platform(terse=True),

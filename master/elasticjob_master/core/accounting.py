@@ -16,6 +16,8 @@ Activity = Literal["waiting", "starting", "training", "stalled", "suspended", "f
 """waiting: no world exists. starting: the world has not finished a step yet. stalled: the training
 hangs. suspended: by the user. finished: nothing is left to train.
 """
+SPENT = ("waiting", "starting", "training", "stalled", "without_master", "suspended")
+"""What time is spent on before the end, in the order in which samples of the history have it."""
 MEASURE_SECONDS = 5.0
 """The time between two sums over the members, of which there may be thousands."""
 _LONGEST_GAP_SECONDS = 10 * 365 * 86_400.0
@@ -131,11 +133,14 @@ class Accounting:
             return counted + self._unclassified
         return counted
 
+    def spent(self) -> tuple[float, ...]:
+        """Return the seconds of each of `SPENT`."""
+        return tuple(round(self.seconds(each), 1) for each in SPENT)
+
     @property
     def total_seconds(self) -> float:
         """The time of the job without the time when it was suspended or finished."""
-        spent = ("waiting", "starting", "training", "stalled", "without_master")
-        return sum(map(self.seconds, spent))
+        return sum(map(self.seconds, SPENT)) - self.seconds("suspended")
 
     @property
     def goodput(self) -> float | None:

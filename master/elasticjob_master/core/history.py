@@ -28,7 +28,11 @@ PROCESS_RESTARTED = "ProcessRestarted"
 
 
 class Sample(NamedTuple):
-    """The job's progress at one moment. `time` is in seconds since the epoch."""
+    """The job's progress at one moment.
+
+    `time` is in seconds since the epoch. `spent` has the seconds that the job has spent on each
+    activity up to then, in the order of `accounting.SPENT`; earlier masters have stored none.
+    """
 
     number: int
     time: float
@@ -36,6 +40,7 @@ class Sample(NamedTuple):
     world_size: int
     step: int
     samples_per_second: float
+    spent: tuple[float, ...] = ()
 
 
 class Event(NamedTuple):
@@ -109,14 +114,14 @@ class History:
     def add_sample(
         self, sample: Sample, metrics: Mapping[str, float] = MappingProxyType({})
     ) -> None:
-        """Add a sample, unless it has the same values as the last one.
+        """Add a sample, unless it has the same progress as the last one.
 
         Args:
             sample: the sample; its number is replaced.
             metrics: the last value of each metric. Metrics beyond `MOST_SERIES` are left out.
         """
         new = sample._replace(number=self.number + 1)
-        if self._samples and new[2:] == self._samples[-1][2:]:
+        if self._samples and new[2:-1] == self._samples[-1][2:-1]:
             return
         self.number += 1
         self._samples.append(new)

@@ -17,6 +17,7 @@ from elasticjob_api.v1 import shards_pb2 as shards
 from elasticjob_shards import LeasesOfRound, Ledger
 
 from elasticjob_master.core import collectives
+from elasticjob_master.core.accounting import SPENT
 from elasticjob_master.core.history import History
 from elasticjob_master.core.rendezvous.host_discovery import HostList
 from elasticjob_master.core.rendezvous.members import Identity, Member, Usage
@@ -168,6 +169,7 @@ def history(source: History, after: int = 0) -> job.History:
                 step=each.step,
                 samples_per_second=each.samples_per_second,
                 metrics=source.metrics(each.number),
+                spent=_spent(each.spent),
             )
             for each in source.samples(after)
         ],
@@ -176,6 +178,11 @@ def history(source: History, after: int = 0) -> job.History:
             for each in source.events(after)
         ],
     )
+
+
+def _spent(seconds: tuple[float, ...]) -> job.TimeSpent | None:
+    """Return what time was spent on; None if a master of an earlier version recorded it."""
+    return job.TimeSpent(**dict(zip(SPENT, seconds, strict=True))) if seconds else None
 
 
 def leases(message: agent.LeasedShards) -> LeasesOfRound:

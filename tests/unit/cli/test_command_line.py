@@ -286,7 +286,7 @@ def test_a_command_that_does_not_exist_is_a_usage_error() -> None:
         "logs a --rank x",
         "logs a --rank 1 --all",
         "logs a --since 4y",
-        "logs local/a",
+        "events local/a",
         "exec a --pod a-worker-0 --rank 1 -- true",
         "init --framework custom --name a/b",
         "init --framework custom --name Bad_Name",
@@ -320,6 +320,16 @@ def test_a_wrong_command_line_is_a_usage_error_before_anything_is_asked_or_start
 def test_a_wrong_choice_is_refused_with_the_choices_alone() -> None:
     result = CliRunner().invoke(command_line(["list"]), ["list", "-o", "nonsense"])
     assert "Invalid value for '--output' / '-o': 'nonsense' is not one of" in result.output
+
+
+@pytest.mark.parametrize(
+    ("line", "meant"), [("init --framework torch", "pytorch"), ("list -o jsn", "json")]
+)
+def test_a_wrong_choice_gets_a_suggestion(line: str, meant: str) -> None:
+    arguments = line.split()
+    result = CliRunner().invoke(command_line(arguments[:1]), arguments)
+    assert result.exit_code == 2
+    assert result.output.endswith(f". Did you mean {meant}?\n")
 
 
 @pytest.mark.parametrize("line", ["-h", "list -h", "scale -h", "run -h", "dev -h", "dev up -h"])

@@ -14,7 +14,7 @@ import pytest
 from elasticjob_api import file_digests, names
 from elasticjob_client.aio import AsyncClient
 from elasticjob_client.errors import ClientError, WrongArgument
-from elasticjob_client.job_template import JobTemplate, merged
+from elasticjob_client.job_template import JobTemplate, check_fields, merged
 from elasticjob_client.manifests import (
     MAX_FILES,
     MAX_FILES_BYTES,
@@ -510,3 +510,10 @@ def test_a_secret_in_a_folder_is_submitted_only_if_it_is_named(
             of_script(tmp_path / "a.py", (), [secret.parent])
     program = of_script(tmp_path / "a.py", (), [secret.parent, *([secret] if what else ())])
     assert program.files["pack/found"] == content.encode()
+
+
+def test_an_argument_that_does_not_exist_gets_a_suggestion() -> None:
+    with pytest.raises(WrongArgument, match="worker: there is no such argument; did you mean wor"):
+        check_fields(["image", "worker"])
+    with pytest.raises(WrongArgument, match="x: there is no such argument; there are image, "):
+        check_fields(["x"])

@@ -28,6 +28,7 @@ def test_where_pandas_is_installed_records_are_a_frame() -> None:
     frame = history_records(job_pb2.History(samples=[*HISTORY.samples, later]))
     assert isinstance(frame, pandas.DataFrame)
     assert list(frame["step"]) == [4, 8]
+    assert frame["time"][0] == pandas.Timestamp("1970-01-01T00:00:01.5Z")
     assert frame["samples_per_second"].mean() == 5.5
     assert list(frame["loss"].dropna()) == [0.5], (
         "a sample without the metric has a number that is none"

@@ -11,6 +11,21 @@ from tests.support.served_page import answers_of, served_page
 HOSTILE = "<img src=x onerror=alert(1)><script>alert(1)</script>" + "x" * 300
 
 
+async def drawn(page: Visit, *parts: float) -> list[int]:
+    """Return the numbers of painted pixels of the first chart at parts of the shown time."""
+    found: list[int] = await page.page.evaluate(
+        """parts => {
+            const canvas = document.querySelector("#charts canvas"), { width, height } = canvas;
+            const { data } = canvas.getContext("2d").getImageData(0, 0, width, height);
+            const columns = parts.map(part => Math.round(52 + part * (width - 60)));
+            const rows = [...Array(height).keys()];
+            return columns.map(x => rows.filter(y => data[4 * (y * width + x) + 3]).length);
+        }""",
+        parts,
+    )
+    return found
+
+
 async def shows_all(page: Visit) -> bool:
     """Return whether the charts show the whole time."""
     button = page.page.locator("[data-range='0']")
@@ -107,3 +122,34 @@ async def test_the_page_has_the_words_of_the_list_and_a_stopped_job_is_not_red(
         page = await visit(browser, served.url)
         await page.until_text("#phase", shown)
         assert await page.page.get_attribute("#phase", "class") == f"badge {color}"
+
+
+@pytest.mark.guarantee("page-shows-the-job")
+async def test_the_time_line_has_a_gap_where_nothing_trained_and_shares_of_one_time() -> None:
+    async with served_page() as served, open_browser() as browser:
+        served.answers = answers_of()
+        served.answers.report.time.suspended = 3600
+        page = await visit(browser, served.url)
+        await page.until_text("#charts", "Time went into", "100 % training")
+        before, inside, after = await drawn(page, 0.25, 0.505, 0.75)
+        assert inside < before / 2 > 0, "the line has a gap where the job waited"
+        assert inside < after / 2
+        await page.page.focus("#charts")
+        await page.page.keyboard.press("]")
+        await page.page.keyboard.press("ArrowRight")
+        await page.until_text("#charts", "17 % training")
+        await page.until_text("#goodput", "75 %")
+        await page.until_text("#spent-key", "training 45 min 0 s, 75 %", "suspended 1 h 0 min")
+        assert page.problems == []
+
+
+@pytest.mark.guarantee("page-shows-the-job")
+async def test_a_master_that_does_not_say_what_time_went_into_has_no_strip_and_no_gaps() -> None:
+    async with served_page() as served, open_browser() as browser:
+        for sample in served.answers.history.samples:
+            sample.ClearField("spent")
+        page = await visit(browser, served.url)
+        await page.until_text("#charts", "World size")
+        assert "Time went into" not in await page.page.inner_text("#charts")
+        before, inside = await drawn(page, 0.25, 0.505)
+        assert inside > before / 2 > 0

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shlex
 from itertools import pairwise
 from pathlib import Path
@@ -10,6 +11,7 @@ from pathlib import Path
 import pytest
 from elasticjob_cli.dev.cluster import next_steps, with_operator
 from elasticjob_cli.dev.group import dev
+from elasticjob_localcluster import daemons
 from elasticjob_localcluster.cluster import Cluster
 from elasticjob_processes.table import read_process
 from typer.testing import CliRunner
@@ -59,3 +61,17 @@ def test_the_status_lists_the_operator_that_was_started_with_the_cluster(
     without = CliRunner().invoke(dev, ["status", "--state", str(tmp_path)])
     assert "operator  " not in without.output
     assert without.exit_code == 0
+
+
+def test_status_shows_the_users_own_cluster_before_those_of_other_directories(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    own = tmp_path / "own"
+    others = [tmp_path / "a", tmp_path / "z"]
+    for place, state in enumerate((own, *others)):
+        state.mkdir()
+        (state / "cluster.json").write_text(f'{{"port": {place + 1}, "has_node": false}}')
+    monkeypatch.setenv("ELASTICJOB_STATE", str(own))
+    monkeypatch.setattr(daemons, "find_states", lambda: others)
+    shown = CliRunner().invoke(dev, ["status"]).output
+    assert re.findall(r"127.0.0.1:(\d)", shown) == ["1", "2", "3"]

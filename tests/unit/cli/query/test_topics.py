@@ -7,6 +7,7 @@ import json
 import pytest
 from elasticjob_api.v1 import agent_pb2, job_pb2, shards_pb2
 from elasticjob_cli.common.formatting import format_bytes, format_duration
+from elasticjob_cli.query.command import stack_lines
 from elasticjob_cli.query.topics import TOPIC_QUERIES, Topic
 from elasticjob_client.answers import StoredMaster
 from hypothesis import given
@@ -121,3 +122,13 @@ def test_every_size_is_short(count: int) -> None:
 )
 def test_durations_are_short(seconds: float, text: str) -> None:
     assert format_duration(seconds) == text
+
+
+def test_stacks_have_the_programs_threads_only() -> None:
+    names = ("elasticjob-read: recv < run", "loader: wait < run", "shards_renew: wait", "shards: x")
+    group = job_pb2.StackGroup(ranks=[0], frames=["train"], other_threads=names)
+    shown = list(stack_lines(job_pb2.StackList(groups=[group])))
+    assert [line for line in shown if "thread" in line] == [
+        "  thread loader: wait < run",
+        "  thread shards: x",
+    ]

@@ -23,9 +23,9 @@ def test_only_a_complete_program_counts_as_built(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("version", "fits"),
     [
-        ("Kubernetes v1.36.0", True),
-        ("Kubernetes v1.35.9", False),
-        ("Kubernetes v1.361.0", False),
+        ("Kubernetes v1.37.0", True),
+        ("Kubernetes v1.36.9", False),
+        ("Kubernetes v1.371.0", False),
         ("", False),
     ],
 )

@@ -23,7 +23,7 @@ pytestmark = pytest.mark.skipif(
     releases.release_of("etcd", ETCD) is None, reason="there are no releases for this machine"
 )
 PROGRAM = {program.name: program for program in PROGRAMS}
-KUBECTL = b"#!/bin/sh\necho 'Client Version: v1.36.3'\n"
+KUBECTL = b"#!/bin/sh\necho 'Client Version: v1.37.2'\n"
 ETCD_SCRIPT = b"#!/bin/sh\necho 'etcd Version: 3.7.3'\n"
 
 
@@ -118,7 +118,7 @@ def test_programs_of_releases_are_downloaded_once_and_can_be_executed(
     server.publish(release("kubectl"), KUBECTL, sum_of=KUBECTL)
     server.publish(etcd, content, sum_of=content)
     found = find(tmp_path, "kubectl", "etcd")
-    for path, output in ((found["kubectl"], b"v1.36.3"), (found["etcd"], b"3.7.3")):
+    for path, output in ((found["kubectl"], b"v1.37.2"), (found["etcd"], b"3.7.3")):
         assert output in subprocess.run([path], capture_output=True, check=True).stdout
     asked = len(server.asked)
     assert find(tmp_path, "kubectl", "etcd") == found

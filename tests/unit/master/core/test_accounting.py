@@ -5,8 +5,10 @@ from __future__ import annotations
 import msgspec
 import pytest
 from elasticjob_api.step_report import StepReport
+from elasticjob_api.v1 import job_pb2
 from elasticjob_master.controller import Controller
 from elasticjob_master.core.accounting import (
+    SPENT,
     Accounting,
     Activity,
     Moment,
@@ -274,3 +276,7 @@ async def test_a_job_trains_from_the_first_step_of_a_world() -> None:
     assert seen() == "starting", "the steps are of the world before"
     controller.restore(StateRestored((), "waiting", 2, (), finished=True), 0)
     assert seen() == "finished"
+
+
+def test_what_time_is_spent_on_has_a_field_each_in_the_report_and_in_samples() -> None:
+    assert list(SPENT) == [field.name for field in job_pb2.TimeSpent.DESCRIPTOR.fields]

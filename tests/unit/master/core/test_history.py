@@ -24,6 +24,7 @@ from elasticjob_master.core.rendezvous.members import Identity
 from elasticjob_master.job_facts import JobFacts
 from elasticjob_master.persistence import snapshot
 from elasticjob_master.persistence.stored_state import StoredState, encode
+from elasticjob_master.server import protobuf
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -202,3 +203,22 @@ def test_only_the_metrics_reported_first_are_recorded() -> None:
         history.samples(), [], {f"of a later master {number}": [1.0] for number in range(99)}
     )
     assert len(again.series()) == MOST_SERIES
+
+
+def test_time_that_passes_without_progress_makes_no_samples_and_is_in_the_next_one() -> None:
+    history = History()
+    history.add_sample(Sample(0, 1.0, 1, 2, 5, 1.0, (0.0, 0.0, 1.0, 0.0, 0.0, 0.0)))
+    history.add_sample(Sample(0, 6.0, 1, 2, 5, 1.0, (5.0, 0.0, 1.0, 0.0, 0.0, 0.0)))
+    history.add_sample(Sample(0, 9.0, 1, 2, 6, 1.0, (7.0, 0.0, 2.0, 0.0, 0.0, 0.0)))
+    assert [each.time for each in history.samples()] == [1.0, 9.0]
+    last = protobuf.history(history).samples[-1]
+    assert (last.spent.waiting, last.spent.training) == (7.0, 2.0)
+    before = protobuf.history(with_samples(Sample(0, 1.0, 1, 2, 5, 1.0)))
+    assert not before.samples[0].HasField("spent"), "a master of an earlier version stored it"
+
+
+def with_samples(*samples: Sample) -> History:
+    history = History()
+    for each in samples:
+        history.add_sample(each)
+    return history

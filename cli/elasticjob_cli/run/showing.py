@@ -1,0 +1,157 @@
+"""Shows the runs on this machine as jobs are shown: for top, logs, wait and dashboard."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import re
+import time
+from collections import deque
+from collections.abc import AsyncGenerator, Callable, Collection, Iterator
+from contextlib import AbstractAsyncContextManager, aclosing, suppress
+from pathlib import Path
+from typing import BinaryIO
+
+from elasticjob_api import names
+from elasticjob_api.addresses import host_port
+from elasticjob_api.v1 import job_pb2
+from elasticjob_client.dashboard import serve_run
+from elasticjob_client.errors import ClientError, JobEnded, NotInTime, WrongArgument
+from elasticjob_client.master import MasterEndpoint
+
+from elasticjob_cli.common.local_runs import RunInfo, base_folder, find
+from elasticjob_cli.common.tables import Shown
+from elasticjob_cli.run import control
+from elasticjob_cli.run.local import open_run_master
+from elasticjob_cli.run.output import RECORD, rank_of
+
+_POLL_SECONDS = 0.2
+_STEP = re.compile(r"step=([0-9]{1,16})")
+_PHASES = ("running", "ended", "succeeded", "failed", "stopped")
+
+
+async def frames_of_run(
+    info: RunInfo, view: Callable[[job_pb2.StoredAnswers], Shown]
+) -> AsyncGenerator[Shown, None]:
+    """Yield the view of a run at each change, until it has ended. Raises `ClientError`."""
+    while True:
+        with suppress(ClientError):
+            async with (
+                open_run_master(info) as master,
+                aclosing(master.watch("Status")) as changes,
+            ):
+                async for status in changes:
+                    answers = await master.snapshot(status)
+                    answers.history.CopyFrom(await master.get("History"))
+                    yield view(answers)
+        if not _lasts(info):
+            return
+        await asyncio.sleep(_POLL_SECONDS)
+
+
+def dashboard_of_run(info: RunInfo, *, port: int) -> AbstractAsyncContextManager[str]:
+    """Serve the page of a run; yields its URL."""
+    host = info.master.rpartition(":")[0]
+    address = host_port(host, names.HTTP_PORT)
+    return serve_run(
+        MasterEndpoint(address, info.token, info.authority.encode()), info.name, port=port
+    )
+
+
+async def wait_for_run(info: RunInfo, milestone: str, *, seconds: float | None) -> str:
+    """Wait until a run has reached a milestone, and return a message.
+
+    Args:
+        info: the run.
+        milestone: running, step=N, ended, succeeded, failed or stopped.
+        seconds: the time to wait at most; None for no bound.
+
+    Raises:
+        WrongArgument: a run cannot reach this milestone.
+        JobEnded: the run has ended without reaching it.
+        NotInTime: the time is over.
+    """
+    step = _STEP.fullmatch(milestone)
+    wanted = milestone.casefold()
+    if step is None and wanted not in _PHASES:
+        raise WrongArgument(f"{milestone[:40]!r}: a run is {', '.join(_PHASES)}; or give step=N")
+    deadline = None if seconds is None else time.monotonic() + seconds
+    end = asyncio.create_task(control.end_of_run(_folder(info)))
+    try:
+        while not end.done():
+            status = await _status(info)
+            if status is not None and (
+                status.progress.step >= int(step[1])
+                if step
+                else wanted == "running" and status.phase == job_pb2.JOB_PHASE_TRAINING
+            ):
+                return f"run {info.name} is Running, step {status.progress.step}"
+            if deadline is not None and time.monotonic() >= deadline:
+                raise NotInTime(f"run {info.name} is not {milestone} within {seconds:g} s")
+            await asyncio.wait({end}, timeout=_POLL_SECONDS)
+        outcome = end.result()
+    finally:
+        end.cancel()
+    if wanted in ("ended", outcome.casefold()):
+        return f"run {info.name} is {outcome}"
+    raise JobEnded(f"run {info.name} has ended, as {outcome}")
+
+
+async def print_log(
+    info: RunInfo,
+    *,
+    ranks: Collection[int],
+    tail: int | None,
+    follow: bool,
+    write: Callable[[str], None],
+) -> None:
+    """Write the lines that a run has printed; with `follow`, until it has ended.
+
+    Args:
+        info: the run.
+        ranks: the lines of these ranks only; empty for all lines.
+        tail: the number of earlier lines; None for all.
+        follow: also write the later lines.
+        write: is called with each line.
+
+    Raises:
+        ClientError: the run has ended meanwhile.
+    """
+    try:
+        record = (_folder(info) / RECORD).open("rb")
+    except OSError as error:
+        raise ClientError(f"run {info.name} has ended") from error
+    with record:
+        for line in deque(_lines(record, ranks), maxlen=tail):
+            write(line)
+        while follow:
+            follow = _lasts(info)
+            if record.tell() > os.fstat(record.fileno()).st_size:
+                record.seek(0)  # the record was full, and has begun again
+            for line in _lines(record, ranks):
+                write(line)
+            await asyncio.sleep(_POLL_SECONDS if follow else 0)
+
+
+def _lines(record: BinaryIO, ranks: Collection[int]) -> Iterator[str]:
+    """Yield the complete lines from the present position on."""
+    for line in record.readlines():
+        text = line.decode(errors="replace").rstrip("\r\n")
+        if not ranks or rank_of(text) in ranks:
+            yield text
+
+
+async def _status(info: RunInfo) -> job_pb2.JobStatus | None:
+    with suppress(ClientError):
+        async with open_run_master(info) as master:
+            status: job_pb2.JobStatus = await master.get("Status")
+            return status
+    return None
+
+
+def _lasts(info: RunInfo) -> bool:
+    return find(base_folder(os.environ), info.name) == info
+
+
+def _folder(info: RunInfo) -> Path:
+    return base_folder(os.environ) / info.name
