@@ -49,7 +49,13 @@ class ShardedTraining(Training):  # type: ignore[misc, unused-ignore]
         return fully_shard(network, mesh=mesh)
 
     def place(self) -> str:
-        """Add a digest of the state, which the number of ranks does not change."""
+        """Add a digest of the state, which the number of ranks does not change.
+
+        Before the first step there is none: `get_state_dict` would make one, of a rate of zero, and
+        Adam's count of steps would be one too high from then on.
+        """
+        if not self.optimizer.state:
+            return str(super().place())
         return f"{super().place()} state {self._digest()}"
 
     def restore(self, folder: str) -> None:
