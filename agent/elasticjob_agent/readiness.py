@@ -68,6 +68,8 @@ class PairServer:
             await self._serve(reader, writer)
         except (OSError, EOFError, TimeoutError):
             pass  # the other end has left, or is no agent of the job
+        except asyncio.CancelledError:
+            pass  # asyncio would log it when the agent ends: this task is its own
         finally:
             self._forget(writer)
             writer.close()

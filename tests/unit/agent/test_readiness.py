@@ -74,3 +74,18 @@ async def test_the_connections_of_watchers_stay_open_and_are_no_strangers(networ
     for _, writer in streams:
         writer.close()
     readiness.close()
+
+
+async def test_the_end_of_an_agent_that_is_watched_is_not_logged_as_an_error(network: str) -> None:
+    """asyncio of Python 3.11.7 and 3.12.1 logs a connection's task that ends as cancelled."""
+    readiness = Readiness(f"{network}.7", "token")
+    await readiness.announce()
+    before = asyncio.all_tasks()
+    streams = await asyncio.open_connection(f"{network}.7", names.AGENT_READY_PORT)
+    await begin_watch(*streams, "token")
+    [served] = asyncio.all_tasks() - before
+    served.cancel()
+    await asyncio.wait([served])
+    assert not served.cancelled()
+    streams[1].close()
+    readiness.close()
