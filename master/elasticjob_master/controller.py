@@ -328,8 +328,7 @@ class Controller:
         self._explain_stall(wanted=health.stacks)
         if now >= self._sample_due and self.rendezvous.round:
             self._sample_due = now + SAMPLE_SECONDS
-            new = history_recorder.sample(self, now, wall, self.accounting.spent())
-            self.history.add_sample(new, self.progress.metrics)
+            self._add_sample(now, wall)
         moment = accountant.moment(self, stalled_since=self.health_monitor.stalled_since)
         self.accounting.advance(now, wall, moment, lambda: accountant.held(self))
 
@@ -352,10 +351,12 @@ class Controller:
     def record_end(self) -> None:
         """Record the progress at the end of this master, which may be the end of the training."""
         if self.rendezvous.round:
-            spent = self.accounting.spent()
-            last = history_recorder.sample(self, self.now(), time.time(), spent)
-            self.history.add_sample(last, self.progress.metrics)
+            self._add_sample(self.now(), time.time())
             self.changed()
+
+    def _add_sample(self, now: float, wall: float) -> None:
+        new = history_recorder.sample(self, now, wall)
+        self.history.add_sample(new, self.progress.metrics, self.accounting.spent())
 
     # --- decisions
 

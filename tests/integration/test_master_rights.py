@@ -460,8 +460,10 @@ async def test_the_documentation_lists_the_rights_that_the_operator_gives(
     assert {_row(rule) for rule in role["rules"]} == _documented()
 
 
-_EVERYBODYS = ("authorization.k8s.io", "authentication.k8s.io")
-"""API groups of rules that let every account ask for its own rights and identity."""
+_EVERYBODYS = ("authorization.k8s.io", "authentication.k8s.io", "certificates.k8s.io")
+"""API groups of rules that every account has: to ask for its own rights and identity, and, since
+Kubernetes 1.37, to read the certificates of authorities that the cluster publishes.
+"""
 
 
 def _row(rule: dict[str, Any]) -> tuple[str, ...]:

@@ -28,10 +28,9 @@ PROCESS_RESTARTED = "ProcessRestarted"
 
 
 class Sample(NamedTuple):
-    """The job's progress at one moment.
+    """The job's progress at one moment; `time` is in seconds since the epoch.
 
-    `time` is in seconds since the epoch. `spent` has the seconds that the job has spent on each
-    activity up to then, in the order of `accounting.SPENT`; earlier masters have stored none.
+    Earlier masters read what is stored of it, so it gets no further field.
     """
 
     number: int
@@ -40,7 +39,6 @@ class Sample(NamedTuple):
     world_size: int
     step: int
     samples_per_second: float
-    spent: tuple[float, ...] = ()
 
 
 class Event(NamedTuple):
@@ -86,6 +84,8 @@ class History:
         self._samples: list[Sample] = []
         self._metrics: dict[int, dict[str, float]] = {}
         """By the number of their sample."""
+        self._spent: dict[int, tuple[float, ...]] = {}
+        """See `spent`, by the number of the sample."""
         self._series: dict[str, None] = {}
         """The names of the recorded metrics, in the order of their first report."""
         self._events: dict[str, deque[Event]] = {}
@@ -112,16 +112,21 @@ class History:
             self._drop_an_event()
 
     def add_sample(
-        self, sample: Sample, metrics: Mapping[str, float] = MappingProxyType({})
+        self,
+        sample: Sample,
+        metrics: Mapping[str, float] = MappingProxyType({}),
+        spent: tuple[float, ...] = (),
     ) -> None:
         """Add a sample, unless it has the same progress as the last one.
 
         Args:
             sample: the sample; its number is replaced.
             metrics: the last value of each metric. Metrics beyond `MOST_SERIES` are left out.
+            spent: the seconds that the job has spent on each activity up to then, in the order of
+                `accounting.SPENT`.
         """
         new = sample._replace(number=self.number + 1)
-        if self._samples and new[2:-1] == self._samples[-1][2:-1]:
+        if self._samples and new[2:] == self._samples[-1][2:]:
             return
         self.number += 1
         self._samples.append(new)
@@ -131,6 +136,8 @@ class History:
         recorded = {name: float(f"{metrics[name]:.5g}") for name in self._series if name in metrics}
         if recorded:
             self._metrics[new.number] = recorded
+        if spent:
+            self._spent[new.number] = spent
         if len(self._samples) > MOST_SAMPLES:
             self._thin_out()
 
@@ -152,6 +159,14 @@ class History:
         """Return the metrics that were recorded with the sample of this number."""
         return self._metrics.get(number, {})
 
+    def spent(self, number: int) -> tuple[float, ...]:
+        """Return what time was spent on until a sample; empty if an earlier master recorded it."""
+        return self._spent.get(number, ())
+
+    def all_spent(self) -> list[tuple[float, ...]]:
+        """Return `spent` for each sample; an empty list if there is none."""
+        return [self.spent(each.number) for each in self._samples] if self._spent else []
+
     def series(self) -> dict[str, list[float | None]]:
         """Return the values of each metric, one for each sample; None if the sample has none."""
         return {
@@ -171,11 +186,17 @@ class History:
         samples: Iterable[Sample],
         events: Iterable[Event],
         series: Mapping[str, Sequence[float | None]] = MappingProxyType({}),
+        spent: Sequence[tuple[float, ...]] = (),
     ) -> None:
         """Restore the history of an earlier master, whose bounds may have been higher."""
         numbered = list(samples)
         self._samples = numbered[-MOST_SAMPLES:]
         self._series = dict.fromkeys(islice(series, MOST_SERIES))
+        self._spent = {
+            sample.number: seconds
+            for sample, seconds in zip(numbered, spent, strict=False)
+            if seconds
+        }
         self._metrics = {}
         for name in self._series:
             for sample, value in zip(numbered, series[name], strict=False):
@@ -214,6 +235,7 @@ class History:
 
         dropped = samples.pop(min(range(1, len(samples) - 1), key=relative_gap))
         self._metrics.pop(dropped.number, None)
+        self._spent.pop(dropped.number, None)
 
 
 def _line(text: str, longest: int) -> str:

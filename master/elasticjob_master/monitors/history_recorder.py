@@ -12,8 +12,8 @@ from elasticjob_master.core.rendezvous.members import Member
 from elasticjob_master.monitors.view import JobView
 
 
-def sample(job: JobView, now: float, wall: float, spent: tuple[float, ...]) -> Sample:
-    """Return a sample of now, not numbered yet; `spent` as in `Sample`."""
+def sample(job: JobView, now: float, wall: float) -> Sample:
+    """Return a sample of now, not numbered yet."""
     rendezvous = job.rendezvous
     return Sample(
         number=0,
@@ -22,7 +22,6 @@ def sample(job: JobView, now: float, wall: float, spent: tuple[float, ...]) -> S
         world_size=len(rendezvous.world),
         step=job.progress.step,
         samples_per_second=float(f"{job.progress.samples_per_second(now):.4g}"),
-        spent=spent,
     )
 
 

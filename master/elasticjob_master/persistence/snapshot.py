@@ -76,6 +76,7 @@ def take(controller: Controller, *, job_uid: str) -> StoredState:
         broken_nodes=list(rendezvous.broken_nodes),
         replacements=controller.scaling.replacer.memory,
         series=controller.history.series(),
+        spent=controller.history.all_spent(),
         accounting=controller.accounting.stored(),
     )
 
@@ -113,7 +114,7 @@ def restore(controller: Controller, state: StoredState) -> None:
     controller.scaling.autoscaler.restore(_scaling_memory(state))
     controller.scaling.replacer.restore(state.replacements)
     controller.scaling.use_number(state.last_plan_number)
-    controller.history.restore(state.samples, state.events, state.series)
+    controller.history.restore(state.samples, state.events, state.series, state.spent)
     controller.accounting.restore(state.accounting)
 
 

@@ -146,6 +146,7 @@ class StoredState(msgspec.Struct, frozen=True, rename=_STORED_NAMES):
     replacements: ReplacementMemory = ReplacementMemory()
     series: dict[str, list[float | None]] = {}
     accounting: StoredAccounting = StoredAccounting()
+    spent: list[tuple[float, ...]] = []
 
 
 class _Versioned(msgspec.Struct):
@@ -205,7 +206,7 @@ def encode_within(state: StoredState, largest: int | None) -> EncodedState:
 
 
 _DISPENSABLE: tuple[tuple[str, Callable[[StoredState], StoredState]], ...] = (
-    ("samples", lambda state: replace(state, samples=[], series={})),
+    ("samples", lambda state: replace(state, samples=[], series={}, spent=[])),
     ("events", lambda state: replace(state, events=[])),
     ("metrics", lambda state: replace(state, progress=replace(state.progress, metrics={}))),
 )

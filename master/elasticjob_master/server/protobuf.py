@@ -169,7 +169,7 @@ def history(source: History, after: int = 0) -> job.History:
                 step=each.step,
                 samples_per_second=each.samples_per_second,
                 metrics=source.metrics(each.number),
-                spent=_spent(each.spent),
+                spent=_spent(source.spent(each.number)),
             )
             for each in source.samples(after)
         ],
@@ -182,7 +182,7 @@ def history(source: History, after: int = 0) -> job.History:
 
 def _spent(seconds: tuple[float, ...]) -> job.TimeSpent | None:
     """Return what time was spent on; None if a master of an earlier version recorded it."""
-    return job.TimeSpent(**dict(zip(SPENT, seconds, strict=True))) if seconds else None
+    return job.TimeSpent(**dict(zip(SPENT, seconds, strict=False))) if seconds else None
 
 
 def leases(message: agent.LeasedShards) -> LeasesOfRound:

@@ -207,18 +207,14 @@ def test_only_the_metrics_reported_first_are_recorded() -> None:
 
 def test_time_that_passes_without_progress_makes_no_samples_and_is_in_the_next_one() -> None:
     history = History()
-    history.add_sample(Sample(0, 1.0, 1, 2, 5, 1.0, (0.0, 0.0, 1.0, 0.0, 0.0, 0.0)))
-    history.add_sample(Sample(0, 6.0, 1, 2, 5, 1.0, (5.0, 0.0, 1.0, 0.0, 0.0, 0.0)))
-    history.add_sample(Sample(0, 9.0, 1, 2, 6, 1.0, (7.0, 0.0, 2.0, 0.0, 0.0, 0.0)))
-    assert [each.time for each in history.samples()] == [1.0, 9.0]
-    last = protobuf.history(history).samples[-1]
-    assert (last.spent.waiting, last.spent.training) == (7.0, 2.0)
-    before = protobuf.history(with_samples(Sample(0, 1.0, 1, 2, 5, 1.0)))
-    assert not before.samples[0].HasField("spent"), "a master of an earlier version stored it"
-
-
-def with_samples(*samples: Sample) -> History:
-    history = History()
-    for each in samples:
-        history.add_sample(each)
-    return history
+    history.restore([Sample(1, 0.5, 1, 2, 4, 1.0)], [])
+    history.add_sample(Sample(0, 1.0, 1, 2, 5, 1.0), spent=(0.0, 0.0, 1.0, 0.0, 0.0, 0.0))
+    history.add_sample(Sample(0, 6.0, 1, 2, 5, 1.0), spent=(5.0, 0.0, 1.0, 0.0, 0.0, 0.0))
+    history.add_sample(Sample(0, 9.0, 1, 2, 6, 1.0), spent=(7.0, 0.0, 2.0, 0.0, 0.0, 0.0))
+    again = History()
+    again.restore(history.samples(), [], spent=history.all_spent())
+    for kept in (history, again):
+        assert [each.time for each in kept.samples()] == [0.5, 1.0, 9.0]
+        before, _, last = protobuf.history(kept).samples
+        assert (last.spent.waiting, last.spent.training) == (7.0, 2.0)
+        assert not before.HasField("spent"), "a master of an earlier version stored it"

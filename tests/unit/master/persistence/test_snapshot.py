@@ -140,7 +140,7 @@ async def test_a_request_whose_answer_was_lost_with_the_master_is_a_new_one() ->
 def test_a_state_that_was_stored_before_is_read_and_stored_again_as_it_was() -> None:
     controller = Controller(framework="jax", facts=JobFacts(sizes={}))
     state = msgspec.json.decode(STORED.read_bytes(), type=StoredState)
-    stored = json.loads(STORED.read_bytes()) | {"broken_nodes": []}  # newer than the file
+    stored = json.loads(STORED.read_bytes()) | {"broken_nodes": [], "spent": []}  # newer than it
     assert json.loads(msgspec.json.encode(state)) == stored
     snapshot.restore(controller, state)
     again = json.loads(msgspec.json.encode(snapshot.take(controller, job_uid="x")))
