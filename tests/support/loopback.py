@@ -26,8 +26,9 @@ def loopback_network() -> Iterator[str]:
 
 def _reserve(reservation: socket.socket) -> str:
     while True:
-        # Not `random`: Hypothesis seeds it, and every process would try the same networks.
-        prefix = f"127.{1 + secrets.randbelow(254)}.{secrets.randbelow(256)}"
+        # Not `random`: Hypothesis seeds it, and every process would try the same networks. Those of
+        # the upper half are for `elasticjob run`, which knows no reservation.
+        prefix = f"127.{1 + secrets.randbelow(127)}.{secrets.randbelow(256)}"
         try:
             reservation.bind((f"{prefix}.254", _RESERVATION_PORT))
         except OSError as error:

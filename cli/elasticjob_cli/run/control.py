@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 
 import msgspec
@@ -96,18 +97,28 @@ async def serve(
     return await asyncio.start_unix_server(answer, folder / SOCKET, limit=_MOST_BYTES)
 
 
-async def end_of_run(folder: Path) -> str:
-    """Wait until the run of a folder has ended; return its outcome, or `killed`."""
+async def end_of_run(folder: Path) -> asyncio.Task[str]:
+    """Ask the run of a folder to tell its end; return a task with its outcome, or `killed`.
+
+    The run has the request when this returns, so no later work of the caller misses the end.
+    """
+    streams = None
+    with suppress(OSError):
+        streams = await asyncio.open_unix_connection(folder / SOCKET, limit=_MOST_BYTES)
+        streams[1].write(msgspec.json.encode(AwaitEnd()) + b"\n")
+    return asyncio.create_task(_outcome(streams))
+
+
+async def _outcome(streams: tuple[asyncio.StreamReader, asyncio.StreamWriter] | None) -> str:
+    if streams is None:
+        return "killed"
+    reader, writer = streams
     try:
-        reader, writer = await asyncio.open_unix_connection(folder / SOCKET, limit=_MOST_BYTES)
-        try:
-            writer.write(msgspec.json.encode(AwaitEnd()) + b"\n")
-            answer = msgspec.json.decode(await reader.readline(), type=Answer)
-        finally:
-            writer.close()
+        return msgspec.json.decode(await reader.readline(), type=Answer).outcome
     except (OSError, msgspec.DecodeError):
         return "killed"
-    return answer.outcome
+    finally:
+        writer.close()
 
 
 async def request(folder: Path, wanted: Request) -> Answer:

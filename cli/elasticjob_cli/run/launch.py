@@ -236,7 +236,7 @@ def _runnable(command: Sequence[str]) -> Sequence[str]:
 def _free_subnet(framework: str, size: int) -> str:
     """Return the first three numbers of unused loopback addresses."""
     for _ in range(_ADDRESS_ATTEMPTS):
-        subnet = f"127.{1 + secrets.randbelow(254)}.{secrets.randbelow(256)}"
+        subnet = f"127.{128 + secrets.randbelow(127)}.{secrets.randbelow(256)}"
         master = environment.master_address(subnet)
         places = [(master, names.GRPC_PORT), (master, names.HTTP_PORT)]
         places += [("", port) for port in environment.meeting_ports(framework, subnet, size)]

@@ -76,7 +76,7 @@ async def wait_for_run(info: RunInfo, milestone: str, *, seconds: float | None) 
     if step is None and wanted not in _PHASES:
         raise WrongArgument(f"{milestone[:40]!r}: a run is {', '.join(_PHASES)}; or give step=N")
     deadline = None if seconds is None else time.monotonic() + seconds
-    end = asyncio.create_task(control.end_of_run(_folder(info)))
+    end = await control.end_of_run(_folder(info))
     try:
         while not end.done():
             status = await _status(info)
