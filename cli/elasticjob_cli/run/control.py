@@ -18,6 +18,7 @@ from elasticjob_cli.common.local_runs import SOCKET
 
 _MOST_BYTES = 65_536
 _SECONDS = 10.0
+_Streams = tuple[asyncio.StreamReader, asyncio.StreamWriter]
 
 
 class Scale(msgspec.Struct, frozen=True, tag=True):
@@ -104,12 +105,18 @@ async def end_of_run(folder: Path) -> asyncio.Task[str]:
     """
     streams = None
     with suppress(OSError):
-        streams = await asyncio.open_unix_connection(folder / SOCKET, limit=_MOST_BYTES)
-        streams[1].write(msgspec.json.encode(AwaitEnd()) + b"\n")
+        streams = await _send(folder, AwaitEnd())
     return asyncio.create_task(_outcome(streams))
 
 
-async def _outcome(streams: tuple[asyncio.StreamReader, asyncio.StreamWriter] | None) -> str:
+async def _send(folder: Path, wanted: Request) -> _Streams:
+    """Connect to the run of a folder, and send a request. Raises `OSError`."""
+    streams = await asyncio.open_unix_connection(folder / SOCKET, limit=_MOST_BYTES)
+    streams[1].write(msgspec.json.encode(wanted) + b"\n")
+    return streams
+
+
+async def _outcome(streams: _Streams | None) -> str:
     if streams is None:
         return "killed"
     reader, writer = streams
@@ -129,9 +136,8 @@ async def request(folder: Path, wanted: Request) -> Answer:
     """
     try:
         async with asyncio.timeout(_SECONDS):
-            reader, writer = await asyncio.open_unix_connection(folder / SOCKET, limit=_MOST_BYTES)
+            reader, writer = await _send(folder, wanted)
             try:
-                writer.write(msgspec.json.encode(wanted) + b"\n")
                 line = await reader.readline()
             finally:
                 writer.close()

@@ -140,7 +140,7 @@ class Accounting:
     @property
     def total_seconds(self) -> float:
         """The time of the job without the time when it was suspended or finished."""
-        return sum(map(self.seconds, SPENT)) - self.seconds("suspended")
+        return sum(self.seconds(each) for each in SPENT if each != "suspended")
 
     @property
     def goodput(self) -> float | None:

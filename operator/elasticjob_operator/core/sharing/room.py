@@ -28,12 +28,6 @@ class Room:
                 most = max(free // amount, 0)
         return most
 
-    def missing(self, amounts: Amounts) -> Amounts:
-        """Return what an amount needs beyond what is free."""
-        return tuple(
-            max(0, amount - max(free, 0)) for free, amount in zip(self.free, amounts, strict=True)
-        )
-
     @property
     def overdrawn(self) -> Amounts:
         """What is held beyond what there is."""
