@@ -481,6 +481,25 @@ async def test_every_objective_is_accepted_and_may_change_while_the_job_runs(
     }
 
 
+async def test_a_native_gang_and_its_priority_are_those_of_the_jobs_creation(
+    kube: Kube, namespace: str
+) -> None:
+    def policy(**fields: Any) -> Json:
+        return {"spec": {"runPolicy": {"schedulingPolicy": fields}}}
+
+    body = job()
+    body["spec"] |= policy(gang="native", priorityClassName="low")["spec"]
+    await kube.create(ELASTIC_JOBS, namespace, body)
+    for change, field in (
+        (policy(gang="none"), "gang"),
+        (policy(priorityClassName="high"), "priorityClassName"),
+        (policy(priorityClassName=None), "priorityClassName"),
+    ):
+        with pytest.raises(Refused, match=f"spec.runPolicy.schedulingPolicy.{field}: "):
+            await kube.patch(ELASTIC_JOBS, namespace, "job", change)
+    await kube.patch(ELASTIC_JOBS, namespace, "job", {"spec": {"runPolicy": {"suspend": True}}})
+
+
 async def test_a_role_needs_a_template(kube: Kube, namespace: str) -> None:
     body = job()
     del body["spec"]["replicaSpecs"]["worker"]["template"]
