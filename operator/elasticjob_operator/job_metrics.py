@@ -20,8 +20,9 @@ from elasticjob_operator.job_keys import key_of
 from elasticjob_operator.store import Store
 
 MAX_JOBS = 200
-"""The number of jobs with series of their own: those that have not ended, the oldest first, and then
-those that ended last."""
+"""The number of jobs with series: those that have not ended, the oldest first, and then those that
+ended last.
+"""
 _LABELS = ("job_namespace", "job_name")
 
 

@@ -124,7 +124,7 @@ async def test_a_job_has_series_until_it_is_deleted(state: OperatorState) -> Non
     assert not any(of_jobs)
 
 
-async def test_any_number_of_jobs_has_a_bounded_number_of_series_and_jobs_that_ended_long_ago_have_none_first(
+async def test_the_number_of_series_is_bounded_and_jobs_that_ended_long_ago_are_left_out_first(
     state: OperatorState, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(job_metrics, "MAX_JOBS", 4)
