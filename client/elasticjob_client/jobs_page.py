@@ -26,8 +26,8 @@ from elasticjob_dashboard.page import Page
 from elasticjob_dashboard.stream import Streams, changes
 
 from elasticjob_client.cluster import Cluster
-from elasticjob_client.dashboard import MOST_STREAMS, STREAM_SECONDS, JobPage
-from elasticjob_client.errors import ClientError
+from elasticjob_client.dashboard import MOST_STREAMS, STREAM_SECONDS, JobPage, refusal
+from elasticjob_client.errors import ClientError, NotAllowed
 from elasticjob_client.jobs import get_job, set_run_policy
 from elasticjob_client.page_server import serve_locally
 from elasticjob_client.page_source import LargeAnswers, Turns
@@ -172,26 +172,35 @@ class JobsPage:
             # No page of another site can send this type without the server's consent.
             if request.content_type != "application/json":
                 return web.Response(status=415, text="a change is sent as application/json\n")
-            return web.json_response(await self._change(request))
+            try:
+                return web.json_response({"done": await self._change(request)})
+            except (ClientError, msgspec.DecodeError) as error:
+                status = 403 if isinstance(error, NotAllowed) else 200
+                return web.json_response({"problem": str(error)}, status=status)
         if "name" in match:
             page = await self._page(match["namespace"], match["name"])
             return await page.answer(request, match["what"])
         if match["what"] == "stream":
             return await self._streams.serve(request, HEADERS)
-        return web.Response(
-            body=changes({}, await self._sections()), content_type="application/json"
-        )
+        try:
+            body = changes({}, await self._read())
+        except ClientError as error:
+            return refusal(error)
+        return web.Response(body=body, content_type="application/json")
+
+    async def _read(self) -> Sections:
+        """Return the list's data. Raises `ClientError`."""
+        return {**jobs_sections(await self.reader.read(), time.time()), "problem": b"null"}
 
     async def _sections(self) -> Sections:
         try:
-            visible = await self.reader.read()
+            return await self._read()
         except Unauthorized as error:
             if not self._local:
                 self.end_streams()  # the browser asks again, and is asked for another token
             return {"problem": json.dumps(str(error)).encode()}
         except ClientError as error:
             return {"problem": json.dumps(str(error)).encode()}
-        return {**jobs_sections(visible, time.time()), "problem": b"null"}
 
     async def _page(self, namespace: str, name: str) -> JobPage:
         key = namespace, name
@@ -213,24 +222,21 @@ class JobsPage:
             await self._pages.pop(unread[0]).close()
         return page
 
-    async def _change(self, request: web.Request) -> dict[str, str]:
-        """Change a job as the user asks; return what was done, or the problem."""
+    async def _change(self, request: web.Request) -> str:
+        """Change a job as the user asks; return what was done. Raises `ClientError`."""
         match = request.match_info
         cluster = replace(self._cluster, namespace=match["namespace"])
         name = match["name"]
-        try:
-            asked = msgspec.json.decode(await request.read(), type=_Change)
-            job = await get_job(cluster, name)
-            if job.metadata.uid != asked.uid:
-                return {"problem": "another job has this name now; look at it first"}
-            if match["change"] == "scale":
-                if asked.size is None:
-                    return {"problem": "size is missing: give the new number of members"}
-                change = size_change(asked.size, role=job.spec.autoscaling.role)
-                made = await request_size(cluster, name, change)
-                return {"done": f"{made.resource.kind} {made.name} is requested"}
-            suspend = match["change"] == "suspend"
-            await set_run_policy(cluster, name, suspend=suspend)
-        except (ClientError, msgspec.DecodeError) as error:
-            return {"problem": str(error)}
-        return {"done": "will be suspended" if suspend else "will be resumed"}
+        asked = msgspec.json.decode(await request.read(), type=_Change)
+        job = await get_job(cluster, name)
+        if job.metadata.uid != asked.uid:
+            raise ClientError("another job has this name now; look at it first")
+        if match["change"] == "scale":
+            if asked.size is None:
+                raise ClientError("size is missing: give the new number of members")
+            change = size_change(asked.size, role=job.spec.autoscaling.role)
+            made = await request_size(cluster, name, change)
+            return f"{made.resource.kind} {made.name} is requested"
+        suspend = match["change"] == "suspend"
+        await set_run_policy(cluster, name, suspend=suspend)
+        return "will be suspended" if suspend else "will be resumed"

@@ -14,17 +14,16 @@ import msgspec
 from elasticjob_api.elasticjob import ElasticJob
 from elasticjob_api.scaleplan import ScalePlan
 from elasticjob_dashboard.jobs import MOST_JOBS, Rights, VisibleJobs, shown_job, shown_plan
-from elasticjob_kube.errors import KubeError, Refused, TooLarge
+from elasticjob_kube.errors import Forbidden, KubeError, TooLarge
 from elasticjob_kube.resources import ELASTIC_JOBS, NAMESPACES, SCALE_PLANS, Resource
 
-from elasticjob_client.cluster import Cluster
+from elasticjob_client.cluster import Cluster, failure_of
 from elasticjob_client.errors import ClientError
 from elasticjob_client.rights import REVIEWS, Right
 
 T = TypeVar("T")
 S = TypeVar("S")
 _UNKNOWN_USER = 401
-_FORBIDDEN = 403
 _MOST_PLANS = 2000
 _MOST_OBJECTS = 4000
 """Of a kind, in all namespaces together."""
@@ -120,7 +119,7 @@ class JobsReader:
         except KubeError as error:
             self._recheck_at = 0.0
             self.is_refused = error.status == _UNKNOWN_USER
-            kind = Unauthorized if self.is_refused else ClientError
+            kind = Unauthorized if self.is_refused else failure_of(error)
             raise kind(f"the jobs cannot be listed: {error.message}") from error
         self._read_again_at = now() + _SHARE * (now() - started)
         return self._latest
@@ -167,9 +166,7 @@ class JobsReader:
             found = await self._cluster.kube.list(
                 NAMESPACES, metadata_only=True, limit=_MOST_NAMESPACES, as_type=_Page
             )
-        except Refused as error:
-            if error.status != _FORBIDDEN:
-                raise
+        except Forbidden:
             spaces = list(self._elsewhere) or [self._cluster.namespace]
             where = ", ".join(spaces[:5]) + (", …" if len(spaces) > 5 else "")
             self._note = f"only jobs of {where}: you may not list namespaces"
@@ -187,9 +184,7 @@ class JobsReader:
     async def _may_list(self, place: str) -> bool:
         try:
             await self._demand(place)
-        except Refused as error:
-            if error.status != _FORBIDDEN:
-                raise
+        except Forbidden:
             return False
         return True
 
@@ -218,9 +213,7 @@ class JobsReader:
                     break
                 except TooLarge:
                     most = most // _FEWER or 1
-                except Refused as error:
-                    if error.status != _FORBIDDEN:
-                        raise
+                except Forbidden:
                     return None
             more = page.metadata.remaining_item_count
             return await asyncio.to_thread(_listed, page.items or (), more, as_type, show)

@@ -85,7 +85,12 @@ async def test_the_hub_shows_each_user_what_the_users_own_token_may(
             uid = (await kube.get(ELASTIC_JOBS, namespace, "slow"))["metadata"]["uid"]
             seen = {"Authorization": f"Bearer {token_in(viewer)}"}
             async with http.post(path, json={"uid": uid}, headers=seen) as answer:
+                assert answer.status == 403
                 assert "forbidden" in (await answer.json())["problem"]
+            none = {"Authorization": f"Bearer {token_in(nobody)}"}
+            async with http.get("/status", headers=none) as answer:
+                assert answer.status == 403
+                assert "is forbidden" in await answer.text()
             may = {"Authorization": f"Bearer {token_in(editor)}", "Content-Type": "text/plain"}
             async with http.post(path, data=b"{}", headers=may) as answer:
                 assert answer.status == 415
