@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 from elasticjob_api.v1 import job_pb2
+from elasticjob_dashboard.page import Page
 
 from tests.support.browser import Visit, open_browser, visit
 from tests.support.served_page import answers_of, served_page
@@ -141,6 +142,14 @@ async def test_the_time_line_has_a_gap_where_nothing_trained_and_shares_of_one_t
         await page.until_text("#goodput", "75 %")
         await page.until_text("#spent-key", "training 45 min 0 s, 75 %", "suspended 1 h 0 min")
         assert page.problems == []
+
+
+@pytest.mark.guarantee("page-shows-the-job")
+def test_only_the_page_with_the_rights_of_its_user_can_ask_for_a_change() -> None:
+    assert [
+        "POST" in page.text
+        for page in (Page(), Page(reads_logs=True), Page(reads_logs=True, of_all_jobs=True))
+    ] == [False, False, True]
 
 
 @pytest.mark.guarantee("page-shows-the-job")
