@@ -145,6 +145,34 @@ async def test_the_time_line_has_a_gap_where_nothing_trained_and_shares_of_one_t
 
 
 @pytest.mark.guarantee("page-shows-the-job")
+async def test_over_steps_repeated_ones_count_once_and_a_log_scale_has_positive_values() -> None:
+    async with served_page() as served, open_browser() as browser:
+        served.answers = answers_of()
+        samples = served.answers.history.samples
+        for number in range(51, 101):  # the larger world continued from a checkpoint
+            samples[number].step = number - 20
+        samples[100].metrics["loss"] = -1
+        served.answers.report.began = samples[0].time
+        served.answers.report.outcome.completed = samples[0].time + 7200
+        served.answers.report.member_hours = 6.5432
+        page = await visit(browser, served.url)
+        await page.until_text("#facts", "Duration\n2 h 0 min", "Member-hours\n6.54")
+        await page.until_text("#charts", "loss\n-1")
+        await page.page.click("[data-axis='log']")
+        await page.until(
+            "no value", lambda: page.text("#charts"), lambda text: "loss\n-1" not in text
+        )
+        await page.page.click("[data-axis='steps']")
+        await page.page.focus("#charts")
+        for _ in range(32):
+            await page.page.keyboard.press("ArrowRight")
+        await page.until_text("#readout", "step 31 ", "world of 12")
+        await page.page.keyboard.press("[")
+        await page.until_text("#readout", "more is faster")
+        assert page.problems == []
+
+
+@pytest.mark.guarantee("page-shows-the-job")
 def test_only_the_page_with_the_rights_of_its_user_can_ask_for_a_change() -> None:
     assert [
         "POST" in page.text
