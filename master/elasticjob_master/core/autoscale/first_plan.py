@@ -76,7 +76,7 @@ def compare_with_earlier_job(
     facts = f"{measured}, {expected.job} had trained {expected.rate:.1f}"
     if not now.window_is_over:
         return memory, ScalingDecision(f"{facts}; measuring {now.size} again", memory)
-    if abs(memory.rates.mean(now.size) / expected.rate - 1) > THRESHOLDS.change:
+    if abs(memory.rates.mean(now.size) / expected.rate - 1) > THRESHOLDS.worthwhile:
         return without, None
     settled = with_settled(memory, now.size, at_maximum=now.size >= now.bounds.maximum)
     inheritance = Inheritance(inherited=expected.inherited + 1)

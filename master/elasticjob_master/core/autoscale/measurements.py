@@ -12,6 +12,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from statistics import fmean
 
+from elasticjob_api.job_policies import Autoscaling
 from msgspec.structs import replace
 
 from elasticjob_master.core.autoscale.scaling_memory import (
@@ -37,6 +38,7 @@ class Measurement:
         spread: the standard error of the rate, relative to it, by its variation within the window;
             0 if unknown.
         rises: the rate still rises since the world began, so this is no mean of later windows.
+        window_seconds: the length of a window.
     """
 
     rate: float
@@ -45,6 +47,7 @@ class Measurement:
     at: float = 0.0
     spread: float = 0.0
     rises: bool = False
+    window_seconds: float = Autoscaling().cooldown_seconds
 
 
 def begin_search(
@@ -114,8 +117,13 @@ def with_measurement(memory: ScalingMemory, size: int, measured: Measurement) ->
         strays = _strays(memory.rates, known.mean, measured.rate)
         memory = memory.with_rates(strays=strays)
         if strays:
-            faster = measured.rate > known.mean
-            if len(strays) < _lasting_windows(memory.search, faster=faster, settled=settled):
+            windows = THRESHOLDS.least_windows
+            if settled:
+                lasting = THRESHOLDS.lasting * THRESHOLDS.hour / measured.window_seconds
+                # By waiting with a slower job only members are lost.
+                windows = THRESHOLDS.most_windows if measured.rate > known.mean else lasting
+                windows *= memory.search.patience
+            if len(strays) < windows:
                 return memory
             return _after_change(memory, size, measured.at)
         if len(before) == 1:  # that window was noise, not a change
@@ -182,22 +190,10 @@ def _averaged(known: MeasuredRate | None, measured: Measurement) -> MeasuredRate
 
 def _strays(rates: MeasuredRates, mean: float, rate: float) -> tuple[float, ...]:
     """Return the consecutive rates that are too far from the mean, all above or all below it."""
-    if abs(rate / mean - 1) <= max(THRESHOLDS.change, THRESHOLDS.noises * rates.noise):
+    if abs(rate / mean - 1) <= max(THRESHOLDS.worthwhile, THRESHOLDS.noises * rates.noise):
         return ()
     same_side = all((stray > mean) == (rate > mean) for stray in rates.strays)
     return (*rates.strays, rate) if same_side else (rate,)
-
-
-def _lasting_windows(search: SizeSearch, *, faster: bool, settled: bool) -> float:
-    """Return how many windows in a row must stray until another search begins.
-
-    The wait doubles with each search that changed nothing: a throughput that changes by day and
-    night is not searched for every day.
-    """
-    if not settled:
-        return THRESHOLDS.least_windows
-    windows = THRESHOLDS.most_windows if faster else THRESHOLDS.slower_windows
-    return math.ldexp(windows, min(search.unchanged_searches, THRESHOLDS.doublings))
 
 
 def _after_change(memory: ScalingMemory, size: int, at: float) -> ScalingMemory:

@@ -140,8 +140,7 @@ def variance(rate: MeasuredRate, noise: float, now: float) -> float:
     Everything changes with time, so the error grows with age.
     """
     age = max(0.0, now - rate.at) / 3600 if rate.at else 0.0
-    least = max(noise, THRESHOLDS.least_noise)
-    return least * least / rate.weight + (THRESHOLDS.age_error * age) ** 2
+    return noise * noise / rate.weight + (THRESHOLDS.minor * age) ** 2
 
 
 def fit(
@@ -166,7 +165,7 @@ def fit(
     ]
     fitted = [_weighed(roughness, known, errors, residuals) for roughness in THRESHOLDS.roughness]
     most = max(max(logs) for logs, _ in fitted)
-    least = most + math.log(THRESHOLDS.negligible)
+    least = most - math.log(THRESHOLDS.shapes)  # all the others together count less than one
     total = sum(sum(math.exp(each - most) for each in logs if each >= least) for logs, _ in fitted)
     parts = []
     for roughness, (logs, lower) in zip(THRESHOLDS.roughness, fitted, strict=True):
@@ -184,7 +183,7 @@ Roughness = tuple[float, float, float]
 def _kernel(roughness: Roughness, first: int, second: int) -> float:
     """Return the covariance of two sizes: the level, neighbours' deviations, and that of its own."""
     _, own, near = roughness
-    distance = abs(math.log(first / second)) / THRESHOLDS.neighbourhood
+    distance = abs(math.log2(first / second))
     same = own * own if first == second else 0.0
     return _LEVEL + same + near * near * math.exp(-distance)
 

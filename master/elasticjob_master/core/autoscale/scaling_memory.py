@@ -100,10 +100,9 @@ class SizeSearch(msgspec.Struct, frozen=True, omit_defaults=True):
         objective_key: identifies the objective of the search; empty before the first one.
         plans: the number of plans of this search.
         most_plans: the plans that it may make, besides those that go back to a measured size.
-        drifted_from: the size at which a change of the throughput began this search; else None.
-        unchanged_searches: the number of such searches in a row that ended where they began. Each
-            one doubles the wait for the next.
-        looks: the number of looks at larger sizes since a search for another reason.
+        drifted_from: the size at which this search began because the throughput has changed, or
+            may have at other sizes; None if it began for another reason.
+        unchanged_searches: the number of such searches in a row that ended where they began.
     """
 
     requested_size: int | None = field(name="asked", default=None)
@@ -117,7 +116,14 @@ class SizeSearch(msgspec.Struct, frozen=True, omit_defaults=True):
     most_plans: int = field(name="most_moves", default=THRESHOLDS.search_plans)
     drifted_from: int | None = None
     unchanged_searches: int = field(name="fruitless", default=0)
-    looks: int = 0
+
+    @property
+    def patience(self) -> int:
+        """The factor of the wait for the next such search: it doubles each time that nothing came of it.
+
+        So a throughput that changes by day and night is not searched for every day.
+        """
+        return 1 << min(self.unchanged_searches, THRESHOLDS.doublings)
 
 
 class PlanResults(msgspec.Struct, frozen=True, omit_defaults=True):
