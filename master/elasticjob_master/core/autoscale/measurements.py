@@ -16,7 +16,6 @@ from elasticjob_api.job_policies import Autoscaling
 from msgspec.structs import replace
 
 from elasticjob_master.core.autoscale.scaling_memory import (
-    Inheritance,
     MeasuredRate,
     MeasuredRates,
     NodeSize,
@@ -76,7 +75,7 @@ def begin_search(
     )
     kept = memory.rates.by_size if rates is None else rates
     memory = memory.with_rates(by_size=kept, strays=())
-    return replace(memory, search=search, inheritance=Inheritance())
+    return replace(memory, search=search)
 
 
 def adjusted_to(memory: ScalingMemory, *, size: int, setting: str) -> ScalingMemory:
@@ -109,7 +108,8 @@ def with_measurement(memory: ScalingMemory, size: int, measured: Measurement) ->
     if within > memory.rates.noise**2:
         memory = replace(memory, rates=_with_deviation(memory.rates, within))
     known = memory.rates.by_size.get(size)
-    settled = memory.search.settled_size == size
+    # A rate of an earlier job does not hold longer than one of this job that is as short.
+    settled = memory.search.settled_size == size and known is not None and known.weight > 1
     if measured.rises and not settled:
         known = None  # what was measured before was still slower
     elif known is not None and known.mean > 0:

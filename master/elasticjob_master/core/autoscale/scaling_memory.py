@@ -103,6 +103,7 @@ class SizeSearch(msgspec.Struct, frozen=True, omit_defaults=True):
         drifted_from: the size at which this search began because the throughput has changed, or
             may have at other sizes; None if it began for another reason.
         unchanged_searches: the number of such searches in a row that ended where they began.
+        inherited: the number of jobs in a row that took the settled size over without a search.
     """
 
     requested_size: int | None = field(name="asked", default=None)
@@ -116,6 +117,7 @@ class SizeSearch(msgspec.Struct, frozen=True, omit_defaults=True):
     most_plans: int = field(name="most_moves", default=THRESHOLDS.search_plans)
     drifted_from: int | None = None
     unchanged_searches: int = field(name="fruitless", default=0)
+    inherited: int = 0
 
     @property
     def patience(self) -> int:
@@ -236,34 +238,6 @@ class ResourceUse(msgspec.Struct, frozen=True, omit_defaults=True):
     peaks: Mapping[str, RolePeaks] = {}
 
 
-class ExpectedRate(msgspec.Struct, frozen=True):
-    """The throughput of an earlier job at the size with which this job began.
-
-    Attributes:
-        size: the number of members of the scaled role.
-        rate: samples per second.
-        job: the name of the earlier job.
-        inherited: the number of jobs in a row that took this size over without a search.
-    """
-
-    size: int
-    rate: float
-    job: str
-    inherited: int = 0
-
-
-class Inheritance(msgspec.Struct, frozen=True, omit_defaults=True):
-    """The facts that the job took over from an earlier job of its profile.
-
-    Attributes:
-        expected: the earlier job's throughput, until it is compared with the first window.
-        inherited: the number of jobs in a row, including this one, that settled without a search.
-    """
-
-    expected: ExpectedRate | None = None
-    inherited: int = 0
-
-
 class ScalingMemory(msgspec.Struct, frozen=True):
     """All of the state, by the rules that it belongs to."""
 
@@ -272,7 +246,6 @@ class ScalingMemory(msgspec.Struct, frozen=True):
     plans: PlanResults = PlanResults()
     servers: ServerTrials = ServerTrials()
     resources: ResourceUse = ResourceUse()
-    inheritance: Inheritance = Inheritance()
 
     def with_rates(self, **changes: Any) -> ScalingMemory:
         """Return the memory with other fields of `rates`."""
@@ -309,7 +282,7 @@ def stored(memory: ScalingMemory) -> dict[str, Any]:
         times={size: rate.at for size, rate in by_size.items()},
     )
     flat: dict[str, Any] = {}
-    parts = (memory.search, memory.plans, memory.servers, memory.resources, memory.inheritance)
+    parts = (memory.search, memory.plans, memory.servers, memory.resources)
     for part in (columns, replace(memory.rates, by_size={}), *parts):
         flat.update(msgspec.to_builtins(part, str_keys=True))
     return flat
@@ -336,5 +309,4 @@ def restored(flat: Mapping[str, Any]) -> ScalingMemory:
         plans=part(PlanResults),
         servers=part(ServerTrials),
         resources=part(ResourceUse),
-        inheritance=part(Inheritance),
     )
