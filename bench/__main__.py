@@ -13,7 +13,6 @@ import uvloop
 
 from bench import (
     autoscaling,
-    beside_peers,
     decisions,
     goodput,
     master_load,
@@ -61,7 +60,6 @@ FIGURES = (
     Figure("pause_torchrun_s", training_pauses.pauses(training_pauses.TORCHRUN), goal=6.0),
     Figure("pause_tensorflow_s", training_pauses.pauses(training_pauses.TENSORFLOW), goal=6.0),
     Figure("pause_jax_s", training_pauses.pauses(training_pauses.JAX), goal=6.0),
-    Figure("kill_beside_torchft_s", beside_peers.kill_beside_peers, goal=0.5),
     Figure("goodput_mtbf_6h", goodput.with_mtbf(6), goal=0.96, at_least=True),
     Figure("goodput_mtbf_1h", goodput.with_mtbf(1), goal=0.85, at_least=True),
     Figure("master_heartbeats_per_s", master_load.heartbeats_per_s, goal=8300, at_least=True),

@@ -22,18 +22,14 @@ from elasticjob_api.v1 import agent_pb2 as pb
 from elasticjob_api.v1 import job_pb2
 from elasticjob_api.v1.agent_pb2_grpc import AgentServiceStub
 from elasticjob_api.v1.job_pb2_grpc import JobServiceStub
-from elasticjob_kube.errors import TryLater
 from elasticjob_kube.resources import (
     CONFIG_MAPS,
     ELASTIC_JOBS,
     SCALE_PLANS,
     SERVICE_ACCOUNTS,
 )
-from elasticjob_kube.session import Kube
 from elasticjob_localcluster.cluster import Cluster
 from elasticjob_localcluster.controlplane.ports import free_port
-from elasticjob_master.persistence.config_map import ConfigMapStore
-from elasticjob_master.persistence.store import StoreFailed, TakenOver
 
 from tests.support.grpc_agent import Agent, world_of_two
 from tests.support.master_on_kubernetes import COOLDOWN, JOB, Setting
@@ -439,48 +435,6 @@ async def test_a_master_ends_if_its_service_account_was_created_again(
         async with asyncio.timeout(120):
             await master.process.wait()
         assert b"has refused this pod's token for" in master.log.read_bytes()
-
-
-class LosesAnswers:
-    """A session in which a patch is carried out and then fails, as when the connection breaks."""
-
-    def __init__(self, kube: Kube) -> None:
-        self._kube = kube
-        self.loses = True
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._kube, name)
-
-    async def patch(self, *arguments: Any, **options: Any) -> Any:
-        answer = await self._kube.patch(*arguments, **options)
-        if self.loses:
-            raise TryLater(0, "", "the answer got lost")
-        return answer
-
-
-async def test_a_write_with_a_lost_answer_is_not_mistaken_for_another_masters(
-    setting: Setting,
-) -> None:
-    losing = LosesAnswers(setting.kube)
-    place = (setting.namespace, names.state_config_map(JOB))
-    store, other = (ConfigMapStore(cast(Kube, kube), *place) for kube in (losing, setting.kube))
-    with pytest.raises(StoreFailed):
-        await store.claim()
-    losing.loses = False
-    await store.claim()
-    losing.loses = True
-    for state in (b"first", b"second"):
-        with pytest.raises(StoreFailed):
-            await store.save(state)
-    losing.loses = False
-    await store.save(b"third")
-    assert await stored_state(setting) == b"third"
-    await setting.kube.patch(CONFIG_MAPS, *place, {"metadata": {"labels": {"touched": "yes"}}})
-    await store.save(b"fourth")
-    assert await other.claim() == b"fourth"
-    await other.save(b"another master's")
-    with pytest.raises(TakenOver):
-        await store.save(b"fifth")
 
 
 async def stored_state(setting: Setting) -> bytes:

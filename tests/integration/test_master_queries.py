@@ -35,7 +35,13 @@ from tests.support.wait import SECONDS, until
 async def report(agent: Agent, step: int) -> None:
     await agent.send(
         step=pb.StepReport(
-            round=agent.running, step=step, total_steps=90, samples=10, seconds=1, steps=1
+            round=agent.running,
+            step=step,
+            total_steps=90,
+            samples=10,
+            seconds=1,
+            steps=1,
+            metrics={"loss": 0.5},
         )
     )
 
@@ -129,7 +135,7 @@ async def test_progress_has_steps_per_second_and_the_remaining_time(
     assert progress.samples_per_second == pytest.approx(20.0)
     assert progress.steps_per_second == pytest.approx(1.0)
     assert progress.eta_seconds == pytest.approx(87.0)
-    assert progress.stalled_since == 0
+    assert (progress.stalled_since, dict(progress.metrics)) == (0, {"loss": 0.5})
     again = await stub.GetProgress(job_pb2.GetProgressRequest())
     assert again == (await stub.GetStatus(job_pb2.GetStatusRequest())).progress == progress
 

@@ -26,7 +26,7 @@ from elasticjob_api.v1.shards_pb2_grpc import ShardServiceStub
 from elasticjob_master.core.rendezvous.state import MOST_LOST_ROUNDS
 from elasticjob_master.server.access import READING
 from grpc_health.v1 import health_pb2, health_pb2_grpc
-from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
+from grpc_reflection.v1alpha import reflection_pb2_grpc
 
 from tests.support.grpc_agent import Agent, world_of_two
 from tests.support.master_process import STANDALONE, TOKEN, Master, certificates, run_master
@@ -47,15 +47,6 @@ async def test_two_agents_get_one_world_with_the_frameworks_environment(
     }
 
 
-async def test_a_third_agent_forms_round_two(channel: grpc.aio.Channel) -> None:
-    first, second = await world_of_two(channel)
-    third = await Agent(2).join(channel)
-    await until("a world of three", lambda: first.running == second.running == third.running == 2)
-    assert [agent.started[-1].rank for agent in (first, second, third)] == [0, 1, 2]
-    world = await JobServiceStub(channel).GetWorld(job_pb2.GetWorldRequest())
-    assert (world.round, len(world.members)) == (2, 3)
-
-
 async def test_an_agent_whose_node_shuts_down_leaves_without_an_error(
     channel: grpc.aio.Channel,
 ) -> None:
@@ -70,17 +61,6 @@ async def test_an_agent_whose_node_shuts_down_leaves_without_an_error(
     assert first.commands[1].stop.grace_seconds > 0
     members = await JobServiceStub(channel).GetMembers(job_pb2.GetMembersRequest())
     assert [member.pod_name for member in members.members] == [first.name]
-
-
-@pytest.mark.thorough
-async def test_a_replacement_takes_over_and_the_broken_world_is_stopped_at_once(
-    channel: grpc.aio.Channel,
-) -> None:
-    first, second = await world_of_two(channel)
-    await second.leave()
-    replacement = await Agent(1, incarnation=1).join(channel)
-    await until("the next world", lambda: first.running == replacement.running > 1)
-    assert first.commands[1].stop.grace_seconds == 0
 
 
 async def test_a_new_stream_replaces_the_old_one(channel: grpc.aio.Channel) -> None:
@@ -124,22 +104,6 @@ async def test_success_ends_the_agents(channel: grpc.aio.Channel) -> None:
     await until("Exit for both", lambda: first.ended.is_set() and second.ended.is_set())
     status = await JobServiceStub(channel).GetStatus(job_pb2.GetStatusRequest())
     assert status.phase == job_pb2.JOB_PHASE_FINISHING
-
-
-async def test_progress_is_published(channel: grpc.aio.Channel) -> None:
-    first, second = await world_of_two(channel)
-    for agent in (first, second):
-        report = pb.StepReport(
-            round=1, step=10, total_steps=40, samples=100, seconds=2, metrics={"loss": 0.5}
-        )
-        await agent.send(step=report)
-    stub = JobServiceStub(channel)
-    async for status in stub.WatchStatus(job_pb2.WatchStatusRequest(), timeout=20):
-        if status.progress.samples_per_second > 99:
-            break
-    assert status.progress.samples_per_second == pytest.approx(100.0)
-    assert (status.progress.step, status.progress.total_steps) == (10, 40)
-    assert dict(status.progress.metrics) == {"loss": 0.5}
 
 
 async def test_a_master_that_ends_sends_the_last_status_to_its_watches(
@@ -308,15 +272,6 @@ async def check_refused(master: Master, token: str | None) -> None:
             assert health.status == health_pb2.HealthCheckResponse.SERVING
 
 
-async def test_reflection_lists_the_services(channel: grpc.aio.Channel) -> None:
-    call = reflection_pb2_grpc.ServerReflectionStub(channel).ServerReflectionInfo()
-    await call.write(reflection_pb2.ServerReflectionRequest(list_services=""))
-    answer = await call.read()
-    listed = {service.name for service in answer.list_services_response.service}
-    assert {"elasticjob.v1.AgentService", "elasticjob.v1.JobService"} <= listed
-    call.cancel()
-
-
 BAD_REGISTRATIONS: list[tuple[str, str | int, str]] = [
     ("pod_uid", "", "pod_uid has 0 characters"),
     ("pod_name", "x" * 254, "pod_name has 254 characters; it must have 1 to 253"),
@@ -404,85 +359,6 @@ async def test_removed_fields_of_an_earlier_agent_are_ignored(channel: grpc.aio.
         lambda found: found.progress.step == 3,
     )
     assert first.running == 1
-
-
-@pytest.mark.guarantee("leases-of-a-killed-worker")
-async def test_shards_are_leased_reported_and_returned_when_the_process_ends(
-    channel: grpc.aio.Channel,
-) -> None:
-    first, second = await world_of_two(channel)
-    stub = ShardServiceStub(channel)
-    made = await stub.CreateDataset(
-        shards_pb2.CreateDatasetRequest(dataset="d", size=10, shard_size=3, epochs=2)
-    )
-    assert made.shards == 8
-    leased = await stub.LeaseShards(
-        shards_pb2.LeaseShardsRequest(dataset="d", pod_uid=first.uid, count=3)
-    )
-    assert [(s.id, s.epoch, s.start, s.end) for s in leased.shards] == [
-        (0, 0, 0, 3),
-        (1, 0, 3, 6),
-        (2, 0, 6, 9),
-    ]
-    report = shards_pb2.ReportShardsRequest(dataset="d", pod_uid=first.uid, done=[0], returned=[1])
-    assert (await stub.ReportShards(report)).stale == []
-    await second.send(leaving=pb.Leaving())
-    await until("round two", lambda: first.running == 2)
-    ledger = await stub.GetLedger(shards_pb2.GetLedgerRequest(dataset="d"))
-    assert (ledger.total, ledger.done, ledger.leased, ledger.waiting, ledger.returned) == (
-        8,
-        1,
-        0,
-        7,
-        2,
-    )
-
-
-async def test_invalid_shard_requests_are_rejected_with_a_reason(
-    channel: grpc.aio.Channel,
-) -> None:
-    stub = ShardServiceStub(channel)
-    await stub.CreateDataset(
-        shards_pb2.CreateDatasetRequest(dataset="d", size=10, shard_size=3, epochs=1)
-    )
-    for call, code, message in (
-        (
-            stub.CreateDataset(
-                shards_pb2.CreateDatasetRequest(dataset="d", size=11, shard_size=3, epochs=1)
-            ),
-            grpc.StatusCode.ALREADY_EXISTS,
-            "size=11",
-        ),
-        (
-            stub.CreateDataset(
-                shards_pb2.CreateDatasetRequest(dataset="e", size=11, shard_size=0, epochs=1)
-            ),
-            grpc.StatusCode.INVALID_ARGUMENT,
-            "shard_size is 0",
-        ),
-        (
-            stub.LeaseShards(shards_pb2.LeaseShardsRequest(dataset="d", pod_uid="nobody", count=1)),
-            # After a restart of the master, the process's agent may not have registered yet.
-            grpc.StatusCode.UNAVAILABLE,
-            "no member",
-        ),
-        (
-            stub.LeaseShards(shards_pb2.LeaseShardsRequest(dataset="x", pod_uid="nobody", count=1)),
-            grpc.StatusCode.NOT_FOUND,
-            "CreateDataset",
-        ),
-        (
-            stub.ReportShards(
-                shards_pb2.ReportShardsRequest(dataset="d", pod_uid="nobody", done=[99])
-            ),
-            grpc.StatusCode.INVALID_ARGUMENT,
-            "shard 99 does not exist",
-        ),
-    ):
-        with pytest.raises(grpc.aio.AioRpcError) as refused:
-            await call
-        assert refused.value.code() == code
-        assert message in (refused.value.details() or "")
 
 
 @pytest.mark.guarantee("master-can-be-replaced", "master-deleted-node-lost")

@@ -51,7 +51,7 @@ def masters_text(controller: Controller) -> str:
     return Metrics(controller, writer, calls).render()[0].decode()
 
 
-def add_job(store: Store, name: str, *, phase: str = "", created: str = "") -> JobKey:
+def add_job(store: Store, name: str, *, created: str = "", **status: object) -> JobKey:
     """Add a job that trains, with one plan, to an operator's cache."""
     metadata = {"namespace": NAMESPACE, "resourceVersion": "1", "creationTimestamp": created}
     role = {"template": {"spec": {"containers": [{"name": "c", "image": "i", "command": ["c"]}]}}}
@@ -61,7 +61,7 @@ def add_job(store: Store, name: str, *, phase: str = "", created: str = "") -> J
         "status": {
             "replicaStatuses": {"worker": {"desired": 2, "ready": 1}},
             "progress": {"step": 3, "totalSteps": 10, "samplesPerSecond": 2.5},
-            **({"phase": phase} if phase else {}),
+            **status,
         },
     }
     key = store.update(ELASTIC_JOBS, job)

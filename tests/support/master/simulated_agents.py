@@ -17,7 +17,7 @@ from elasticjob_master.core.rendezvous.commands import (
     Stop,
     WorldChanged,
 )
-from elasticjob_master.core.rendezvous.events import Event
+from elasticjob_master.core.rendezvous.events import DrainOrdered, Event
 from elasticjob_master.core.rendezvous.member_events import (
     MemberConnected,
     MemberDisconnected,
@@ -242,6 +242,17 @@ class SimulatedRendezvous:
             case Exit():
                 self.kill(agent)
 
+    def handle_all(self) -> None:
+        """Let the agents handle their commands."""
+        for agent in self.alive():
+            while agent.inbox:
+                self.handle_command(agent)
+
+    def drain(self, agent: SimulatedAgent, seconds: float = 60.0) -> None:
+        """Order that an agent's pod leaves within a time."""
+        self.apply(DrainOrdered({agent.identity.pod_name: seconds}))
+        self.advance()
+
     def take_world(self, agent: SimulatedAgent) -> None:
         """Let the agent's process take the latest world that was sent to it."""
         agent.joined = agent.notified[-1] if agent.notified else 0
@@ -256,8 +267,7 @@ class SimulatedRendezvous:
             for agent in self.alive():
                 if not agent.connected:
                     self.connect(agent)
-                while agent.inbox:
-                    self.handle_command(agent)
+            self.handle_all()
 
     def alive(self) -> list[SimulatedAgent]:
         return [agent for agent in self.agents.values() if not agent.ended]

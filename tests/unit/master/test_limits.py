@@ -17,19 +17,9 @@ from elasticjob_master.controller import Controller
 from elasticjob_master.core.history import Event, Sample
 from elasticjob_master.core.progress import StoredProgress
 from elasticjob_master.core.rendezvous import members as core_members
-from elasticjob_master.core.rendezvous.advance import advance
-from elasticjob_master.core.rendezvous.commands import Stop
 from elasticjob_master.core.rendezvous.events import StateRestored
-from elasticjob_master.core.rendezvous.member_events import (
-    MemberConnected,
-    MemberDisconnected,
-    MemberLeaving,
-    MemberRegistered,
-    ProcessStarted,
-)
 from elasticjob_master.core.rendezvous.members import Identity, Members
 from elasticjob_master.core.rendezvous.rules import RoleSize
-from elasticjob_master.core.rendezvous.state import RendezvousState
 from elasticjob_master.core.sync import barrier, key_value
 from elasticjob_master.job_facts import JobFacts
 from elasticjob_master.persistence import snapshot, stored_state
@@ -208,22 +198,6 @@ def test_a_pod_keeps_its_role_and_index() -> None:
     members.add(identity(1), 0.0)
     with pytest.raises(NotCurrent, match="uid-1-0 is worker 1; it cannot become worker 2"):
         members.check_registration(Identity("job-worker-1-0", "uid-1-0", "worker", 2))
-
-
-@pytest.mark.guarantee("member-lost-before-start")
-def test_a_member_lost_before_it_received_its_start_breaks_the_world() -> None:
-    state = RendezvousState(sizes={"worker": RoleSize(1, 2)})
-    for index in (0, 1):
-        advance(state, 0.0, MemberRegistered(identity(index)))
-        advance(state, 0.0, MemberConnected(f"uid-{index}-0"))
-    advance(state, 1.0)
-    advance(state, 1.0, ProcessStarted("uid-0-0", 1))
-    advance(state, 1.1, MemberDisconnected("uid-1-0"))
-    advance(state, 1.2, MemberConnected("uid-1-0"))  # its Start was lost with the stream
-    advance(state, 1.2, MemberLeaving("uid-1-0"))
-    advance(state, 1.2, MemberDisconnected("uid-1-0"))
-    stops = [command for command in advance(state, 1.3) if isinstance(command, Stop)]
-    assert stops == [Stop("uid-0-0", 1, 0.0)]
 
 
 async def test_a_report_of_a_future_round_changes_nothing() -> None:

@@ -43,17 +43,6 @@ async def test_a_job_gets_its_master_and_workers_and_is_then_not_changed() -> No
     assert cluster.kube.writes == writes, "writes at rest"
 
 
-async def test_scale_out_adds_members_and_the_spec_follows() -> None:
-    cluster = Cluster(replicas=2)
-    await cluster.start()
-    await cluster.apply(SCALE_OUTS, "more", count=2)
-    await cluster.settle()
-    assert status(cluster, SCALE_OUTS, "more")["phase"] == "ScaleSucceeded"
-    assert sorted(status(cluster, SCALE_OUTS, "more")["pods"]) == ["job-worker-2", "job-worker-3"]
-    assert cluster.job().spec.replica_specs["worker"].replicas == 4
-    cluster.check_final_state()
-
-
 async def test_scale_in_of_a_named_pod_drains_it_and_its_index_gets_a_new_name_later() -> None:
     cluster = Cluster(replicas=3)
     await cluster.start()
@@ -290,26 +279,6 @@ async def test_a_master_killed_for_memory_is_replaced_and_counted() -> None:
     assert cluster.job().status.phase == "Running"
 
 
-async def test_a_member_killed_for_memory_comes_back_with_more() -> None:
-    cluster = Cluster(replicas=1)
-    await cluster.start()
-    cluster.end("job-worker-0", 137, "OOMKilled")
-    await cluster.settle()
-    assert (
-        cluster.kube.pods()[0]["spec"]["containers"][0]["resources"]["requests"]["memory"]
-        == "2048Mi"
-    )
-
-
-async def test_a_command_that_does_not_exist_fails_the_job_at_once() -> None:
-    cluster = Cluster(replicas=2)
-    await cluster.start()
-    cluster.end("job-worker-0", 127)
-    await cluster.settle()
-    assert cluster.job().status.phase == "Failed"
-    assert "exit code 127" in cluster.job().status.message
-
-
 async def test_the_job_succeeds_when_all_workers_have_and_what_still_waits_ends() -> None:
     cluster = Cluster(replicas=2)
     await cluster.start()
@@ -327,21 +296,6 @@ async def test_the_job_succeeds_when_all_workers_have_and_what_still_waits_ends(
     assert pod_names(cluster) == ["job-worker-0", "job-worker-1"], (
         "cleanPodPolicy Running keeps finished pods"
     )
-
-
-async def test_a_suspended_job_has_no_pods_and_comes_back() -> None:
-    cluster = Cluster(replicas=2)
-    await cluster.start()
-    cluster.kube.edit(
-        ELASTIC_JOBS, "job", lambda spec: spec.setdefault("runPolicy", {}).update(suspend=True)
-    )
-    await cluster.settle()
-    assert cluster.kube.all(PODS) == []
-    assert cluster.job().status.phase == "Suspended"
-    cluster.kube.edit(ELASTIC_JOBS, "job", lambda spec: spec["runPolicy"].update(suspend=False))
-    await cluster.settle()
-    assert cluster.job().status.phase == "Running"
-    cluster.check_final_state()
 
 
 async def test_finished_plans_are_kept_up_to_the_last_ten() -> None:

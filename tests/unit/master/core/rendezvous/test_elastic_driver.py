@@ -11,18 +11,21 @@ from elasticjob_master.core.rendezvous.events import DrainOrdered, SuccessorsCha
 from elasticjob_master.persistence.stored_state import StoredMember
 from hypothesis import settings
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, initialize, rule
+from hypothesis.stateful import initialize, rule
 
+from tests.support.master.random_events import ANY, RandomEvents
 from tests.support.master.simulated_agents import SimulatedAgent
 from tests.support.master.simulated_horovod import SimulatedHorovod
 from tests.support.thorough import examples
 
 
-class HorovodWorlds(RuleBasedStateMachine):
+class HorovodWorlds(RandomEvents):
     """Any history.
 
     The processes check their places, and once events end, all train in one world.
     """
+
+    job: SimulatedHorovod
 
     @initialize(present=st.integers(1, 4), quiet=st.booleans())
     def begin(self, present: int, quiet: bool) -> None:
@@ -32,23 +35,7 @@ class HorovodWorlds(RuleBasedStateMachine):
         if quiet:
             self.job.run_until_quiet()
 
-    def pick(self, number: int, agents: list[SimulatedAgent]) -> SimulatedAgent | None:
-        return agents[number % len(agents)] if agents else None
-
-    @rule(index=st.integers(0, 4))
-    def join(self, index: int) -> None:
-        for agent in self.job.alive():
-            if agent.identity.index == index:
-                self.job.kill(agent)
-        self.job.join(index)
-
-    @rule(number=st.integers(0, 9))
-    def handle_command(self, number: int) -> None:
-        agent = self.pick(number, [a for a in self.job.alive() if a.inbox])
-        if agent:
-            self.job.handle_command(agent)
-
-    @rule(number=st.integers(0, 9), times=st.integers(1, 3))
+    @rule(number=ANY, times=st.integers(1, 3))
     def proceed(self, number: int, times: int) -> None:
         agent = self.pick(
             number, [a for a in self.job.alive() if a.identity.pod_uid in self.job.processes]
@@ -57,40 +44,11 @@ class HorovodWorlds(RuleBasedStateMachine):
             assert agent is not None
             self.job.proceed(agent)
 
-    @rule(number=st.integers(0, 9))
-    def lose_stream(self, number: int) -> None:
-        agent = self.pick(number, [a for a in self.job.alive() if a.connected])
-        if agent:
-            self.job.disconnect(agent)
-
-    @rule(number=st.integers(0, 9))
-    def reconnect(self, number: int) -> None:
-        agent = self.pick(number, [a for a in self.job.alive() if not a.connected])
-        if agent:
-            self.job.connect(agent)
-
-    @rule(number=st.integers(0, 9))
-    def lose_pod(self, number: int) -> None:
-        agent = self.pick(number, self.job.alive())
-        if agent:
-            self.job.kill(agent)
-
-    @rule(number=st.integers(0, 9), retry=st.booleans())
+    @rule(number=ANY, retry=st.booleans())
     def crash(self, number: int, retry: bool) -> None:
         agent = self.pick(number, [a for a in self.job.alive() if a.running])
         if agent:
             self.job.end_process(agent, 137, asked=False, retry=retry)
-
-    @rule(number=st.integers(0, 9))
-    def drain(self, number: int) -> None:
-        agent = self.pick(number, self.job.alive())
-        if agent:
-            self.job.apply(DrainOrdered({agent.identity.pod_name: 5.0}))
-            self.job.advance()
-
-    @rule(seconds=st.sampled_from([0.1, 0.5, 1.0, 2.5, 11.0]))
-    def time_passes(self, seconds: float) -> None:
-        self.job.advance(seconds)
 
     @rule()
     def restart_master(self) -> None:

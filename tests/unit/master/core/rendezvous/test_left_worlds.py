@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import pytest
 from elasticjob_master.core.rendezvous.commands import Drain, Exit
-from elasticjob_master.core.rendezvous.events import DrainOrdered
 from elasticjob_master.core.rendezvous.member_events import WorldLeft
 from elasticjob_master.core.rendezvous.rules import RoleSize
 from hypothesis import given
@@ -33,8 +32,7 @@ def say_left(job: SimulatedRendezvous, agent: SimulatedAgent, *, ends: bool = Fa
 def test_the_others_do_not_wait_for_the_end_of_a_process_that_has_left_their_world() -> None:
     job, agents = continuing(3)
     leaver = agents[2]
-    job.apply(DrainOrdered({leaver.identity.pod_name: 60.0}))
-    job.advance()
+    job.drain(leaver)
     assert [type(command) for command in leaver.inbox] == [Drain]
     say_left(job, leaver)
     assert job.rendezvous.round == 1, "a broken collective is no end: it may have to report shards"
@@ -51,8 +49,7 @@ def test_the_others_do_not_wait_for_the_end_of_a_process_that_has_left_their_wor
 
 def test_a_process_that_is_started_again_in_each_world_is_waited_for_until_it_has_ended() -> None:
     job, agents = world_of(2)
-    job.apply(DrainOrdered({agents[1].identity.pod_name: 60.0}))
-    job.advance()
+    job.drain(agents[1])
     say_left(job, agents[1], ends=True)
     assert job.rendezvous.phase == "reforming"
 

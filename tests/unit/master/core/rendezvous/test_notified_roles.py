@@ -10,7 +10,6 @@ from elasticjob_api.refusals import NotCurrent, NotReadyYet
 from elasticjob_master.core.rendezvous.commands import Command, Start, Stop, WorldChanged
 from elasticjob_master.core.rendezvous.current_process import check_current, check_may_commit
 from elasticjob_master.core.rendezvous.events import (
-    DrainOrdered,
     StateRestored,
     StateShared,
     StateStored,
@@ -53,20 +52,11 @@ class Job(SimulatedRendezvous):
     def stops(self) -> list[Stop]:
         return [command for command in self.commands if isinstance(command, Stop)]
 
-    def handle_all(self) -> None:
-        for agent in self.alive():
-            while agent.inbox:
-                self.handle_command(agent)
-
     def run(self, seconds: float) -> None:
         """Let the agents that are connected handle their commands for some time."""
         for _ in range(int(seconds / 0.25)):
             self.advance(0.25)
             self.handle_all()
-
-    def drain(self, agent: SimulatedAgent) -> None:
-        self.apply(DrainOrdered({agent.identity.pod_name: 60.0}))
-        self.advance()
 
 
 def uid(agent: SimulatedAgent) -> str:

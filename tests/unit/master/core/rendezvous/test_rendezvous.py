@@ -26,9 +26,10 @@ from elasticjob_master.core.rendezvous.rules import RoleSize, Rules, Timing
 from elasticjob_master.core.rendezvous.state import RendezvousState
 from hypothesis import settings
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+from hypothesis.stateful import initialize, invariant, precondition, rule
 
 from tests.support.master.changed_settings import changed_settings
+from tests.support.master.random_events import ANY, RandomEvents
 from tests.support.master.simulated_agents import (
     MINIMUM,
     SimulatedAgent,
@@ -38,7 +39,7 @@ from tests.support.master.simulated_agents import (
 from tests.support.thorough import examples
 
 
-class Worlds(RuleBasedStateMachine):
+class Worlds(RandomEvents):
     """Any history.
 
     The invariants of worlds hold at every moment, and once events end, a world is formed.
@@ -59,54 +60,13 @@ class Worlds(RuleBasedStateMachine):
         if quiet:
             self.job.run_until_quiet()
 
-    def pick(self, number: int, agents: list[SimulatedAgent]) -> SimulatedAgent | None:
-        return agents[number % len(agents)] if agents else None
-
-    @rule(index=st.integers(0, 4))
-    def join(self, index: int) -> None:
-        for agent in self.job.alive():
-            if agent.identity.index == index:
-                self.job.kill(agent)
-        self.job.join(index)
-
-    @rule(number=st.integers(0, 9))
-    def handle_command(self, number: int) -> None:
-        agent = self.pick(number, [a for a in self.job.alive() if a.inbox])
-        if agent:
-            self.job.handle_command(agent)
-
-    @rule(number=st.integers(0, 9))
-    def lose_stream(self, number: int) -> None:
-        agent = self.pick(number, [a for a in self.job.alive() if a.connected])
-        if agent:
-            self.job.disconnect(agent)
-
-    @rule(number=st.integers(0, 9))
-    def reconnect(self, number: int) -> None:
-        agent = self.pick(number, [a for a in self.job.alive() if not a.connected])
-        if agent:
-            self.job.connect(agent)
-
-    @rule(number=st.integers(0, 9))
-    def kill(self, number: int) -> None:
-        agent = self.pick(number, self.job.alive())
-        if agent:
-            self.job.kill(agent)
-
-    @rule(number=st.integers(0, 9), code=st.sampled_from([1, 134, 137]), retry=st.booleans())
+    @rule(number=ANY, code=st.sampled_from([1, 134, 137]), retry=st.booleans())
     def crash(self, number: int, code: int, retry: bool) -> None:
         agent = self.pick(number, [a for a in self.job.alive() if a.running])
         if agent:
             self.job.end_process(agent, code, asked=False, retry=retry)
 
-    @rule(number=st.integers(0, 9))
-    def drain(self, number: int) -> None:
-        agent = self.pick(number, self.job.alive())
-        if agent:
-            self.job.apply(DrainOrdered({agent.identity.pod_name: 5.0}))
-            self.job.advance()
-
-    @rule(number=st.integers(0, 9))
+    @rule(number=ANY)
     def node_shuts_down(self, number: int) -> None:
         agent = self.pick(number, [a for a in self.job.alive() if a.connected])
         if agent:
@@ -114,12 +74,8 @@ class Worlds(RuleBasedStateMachine):
             self.job.apply(MemberLeaving(agent.identity.pod_uid))
             self.job.advance()
 
-    @rule(seconds=st.sampled_from([0.1, 0.5, 1.0, 2.5, 11.0]))
-    def time_passes(self, seconds: float) -> None:
-        self.job.advance(seconds)
-
     @precondition(lambda self: len(self.job.agents) > 2)
-    @rule(number=st.integers(0, 9))
+    @rule(number=ANY)
     def finish(self, number: int) -> None:
         agent = self.pick(
             number,
@@ -238,8 +194,7 @@ def test_a_world_trains_on_until_enough_have_joined_for_the_next_one() -> None:
 
 def test_a_drained_member_stops_with_the_others_and_leaves() -> None:
     job, agents = world_of(3)
-    job.apply(DrainOrdered({agents[1].identity.pod_name: 10.0}))
-    job.advance()
+    job.drain(agents[1])
     assert [type(agent.inbox[0]) for agent in agents] == [Stop, Drain, Stop]
     assert all(c.grace_seconds > 0 for a in agents for c in a.inbox if isinstance(c, (Stop, Drain)))
     job.run_until_quiet()
@@ -255,7 +210,7 @@ def test_a_migrated_member_and_its_replacement_change_places_in_one_change_of_th
     job.run_until_quiet()
     assert job.rendezvous.round == before, "training was interrupted before the old member left"
     job.apply(SuccessorsChanged(frozenset()))
-    job.apply(DrainOrdered({agents[1].identity.pod_name: 10.0}))
+    job.drain(agents[1])
     job.run_until_quiet()
     assert job.rendezvous.round == before + 1
     assert job.rendezvous.world == ("0.0", "2.0")
@@ -274,8 +229,7 @@ def test_a_successor_takes_the_place_of_a_lost_member() -> None:
 def test_a_member_of_a_world_that_stops_has_ended_with_its_process_or_without_its_start() -> None:
     job, agents = world_of(2)
     assert not job.rendezvous.ended_members()
-    job.apply(DrainOrdered({agents[1].identity.pod_name: 10.0}))
-    job.advance()
+    job.drain(agents[1])
     assert not job.rendezvous.ended_members(), "both may be saving"
     job.end_process(agents[0], 137, asked=True)
     assert job.rendezvous.ended_members() == {"0.0": agents[0].identity.pod_name}
@@ -287,16 +241,14 @@ def test_a_member_that_was_not_started_before_its_world_stops_has_ended() -> Non
     job.disconnect(agents[0])  # the Start is lost with its stream
     agents[0].inbox.clear()
     assert not job.rendezvous.ended_members(), "it is started when it is back"
-    job.apply(DrainOrdered({agents[1].identity.pod_name: 10.0}))
-    job.advance()
+    job.drain(agents[1])
     job.connect(agents[0])
     assert job.rendezvous.ended_members() == {"0.0": agents[0].identity.pod_name}
 
 
 def test_a_process_that_stops_by_agreement_has_not_succeeded() -> None:
     job, agents = world_of(2)
-    job.apply(DrainOrdered({agents[1].identity.pod_name: 10.0}))
-    job.advance()
+    job.drain(agents[1])
     job.end_process(agents[0], 0, asked=False)
     job.run_until_quiet()
     assert job.rendezvous.finished_at is None
@@ -405,9 +357,7 @@ def test_the_others_do_not_start_again_after_a_failure_that_ends_the_job() -> No
     end = job.now + job.rendezvous.timing.job_end
     while job.now < end - 1.0:
         job.advance(0.25)
-        for agent in job.alive():
-            while agent.inbox:
-                job.handle_command(agent)
+        job.handle_all()
     assert agents[1].ended
     assert [agent.starts for agent in agents] == [[1]] * 3
     job.run_until_quiet()
@@ -453,9 +403,7 @@ def test_the_next_pod_of_the_failed_member_shows_that_the_job_continues() -> Non
     job.join(1)
     while job.rendezvous.phase != "training" and job.now < failed_at + 10:
         job.advance(0.25)
-        for agent in job.alive():
-            while agent.inbox:
-                job.handle_command(agent)
+        job.handle_all()
     assert job.rendezvous.world == ("0.0", "1.1")
 
 
@@ -531,13 +479,9 @@ def given_up_while_cut_off() -> tuple[SimulatedRendezvous, SimulatedAgent]:
     job, agents = world_of(3)
     job.disconnect(agents[0])
     job.advance(job.rendezvous.timing.lost + 1)
-    for agent in agents[1:]:
-        while agent.inbox:
-            job.handle_command(agent)
+    job.handle_all()
     job.advance(1)
-    for agent in agents[1:]:
-        while agent.inbox:
-            job.handle_command(agent)
+    job.handle_all()
     assert job.rendezvous.round == 2
     assert job.running() == ["1.0", "2.0"]
     assert agents[0].running == 1
@@ -606,8 +550,7 @@ def test_a_process_that_ended_without_a_report_makes_a_new_world() -> None:
 
 def test_a_draining_process_that_fails_does_not_count_as_crashed() -> None:
     job, agents = world_of(2)
-    job.apply(DrainOrdered({agents[1].identity.pod_name: 5.0}))
-    job.advance()
+    job.drain(agents[1])
     job.end_process(agents[1], 134, asked=False)
     assert isinstance(agents[1].inbox[0], Drain)
     job.run_until_quiet()
@@ -628,7 +571,7 @@ def test_a_member_that_does_not_stop_is_taken_for_lost() -> None:
 def test_members_that_leave_a_finishing_job_change_no_world() -> None:
     job, agents = world_of(3)
     job.end_process(agents[0], 0, asked=False)
-    job.apply(DrainOrdered({agents[2].identity.pod_name: 5.0}))
+    job.drain(agents[2])
     job.run_until_quiet()
     assert job.rendezvous.round == 1
     assert agents[1].running == 1

@@ -7,13 +7,12 @@ from elasticjob_api.frameworks import FRAMEWORKS
 from elasticjob_api.refusals import NotCurrent
 from elasticjob_master.core.rendezvous.commands import Command, Drain, Start, Stop
 from elasticjob_master.core.rendezvous.current_process import check_current
-from elasticjob_master.core.rendezvous.events import DrainOrdered
 from elasticjob_master.core.rendezvous.rules import RoleSize, Rules
 from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.support.master.changed_settings import changed_settings
-from tests.support.master.simulated_agents import SimulatedAgent, SimulatedRendezvous
+from tests.support.master.simulated_agents import SimulatedRendezvous
 
 SIZES = {"chief": RoleSize(1, 1), "worker": RoleSize(1, 3), "ps": RoleSize(1, 2, kept=True)}
 
@@ -45,10 +44,6 @@ class Job(SimulatedRendezvous):
     @property
     def ordered(self) -> bool:
         return self.rendezvous.phase == "reforming" and not self.rendezvous.stop_without_grace
-
-    def drain(self, agent: SimulatedAgent) -> None:
-        self.apply(DrainOrdered({agent.identity.pod_name: 60.0}))
-        self.advance()
 
 
 @pytest.mark.guarantee("kept-processes")
@@ -144,9 +139,7 @@ def test_a_kept_process_that_was_cut_off_while_the_world_changed_continues() -> 
     job.join(2)
     for _ in range(20):
         job.advance(0.25)
-        for agent in (*job.alive(),):
-            while agent.inbox:
-                job.handle_command(agent)
+        job.handle_all()
     assert job.ps[0].identity.pod_uid not in job.rendezvous.world
     job.connect(job.ps[0])
     job.run_until_quiet()
@@ -197,9 +190,7 @@ def test_after_any_history_all_train_in_one_world_and_servers_were_started_once(
         elif event in ("kill", "disconnect", "crash"):
             job.fail(event, agent, retry=bool(number % 2))
         job.advance(1.0 if event == "time" else 0.1)
-        for one in job.alive():
-            while one.inbox:
-                job.handle_command(one)
+        job.handle_all()
     job.run_until_quiet()  # who drains has left
     for index in range(2):
         if not any((a.identity.role, a.identity.index) == ("ps", index) for a in job.alive()):
