@@ -296,7 +296,8 @@ class SimulatedJob:
         """Play the operator."""
         outcome = self.outcome
         number = self._round
-        before, after = self.autoscaler.memory.search, decision.memory.search
+        before = self.autoscaler.memory.search
+        after = decision.memory.search
         # A search that nothing seemed to be a reason for makes its first plan at once.
         looks = before.settled_size is not None and after.drifted_from is not None
         outcome.looks += looks
