@@ -19,11 +19,13 @@ from typing import Annotated
 
 import msgspec
 from aiohttp import web
+from elasticjob_api.meta import Json
 from elasticjob_api.replica_spec import MAX_REPLICAS
 from elasticjob_dashboard.data import Sections
-from elasticjob_dashboard.jobs import jobs_sections
+from elasticjob_dashboard.jobs import jobs_sections, offered
 from elasticjob_dashboard.page import Page
 from elasticjob_dashboard.stream import Streams, changes
+from elasticjob_kube.errors import KubeError
 
 from elasticjob_client.cluster import Cluster
 from elasticjob_client.dashboard import MOST_STREAMS, STREAM_SECONDS, JobPage, refusal
@@ -40,6 +42,13 @@ _JOB = "/jobs/{namespace}/{name}"
 _LISTED = Page(all_jobs=True, of_all_jobs=True)
 _ONE = Page(reads_logs=True, of_all_jobs=True)
 HEADERS = {**_LISTED.headers, "Cache-Control": "no-store"}
+
+
+_POLICIES = {
+    "suspend": ({"suspend": True}, "will be suspended"),
+    "resume": ({"suspend": False}, "will be resumed"),
+    "stop": ({"stop": True}, "will be stopped"),
+}
 
 
 class _Change(msgspec.Struct):
@@ -105,8 +114,8 @@ def routes(
         web.get("/", page),
         web.get(f"{_JOB}/", page),
         web.get("/{what:status|stream}", data),
-        web.get(f"{_JOB}/{{what:status|stream|log}}", data),
-        web.post(f"{_JOB}/{{change:suspend|resume|scale}}", data),
+        web.get(f"{_JOB}/{{what:status|stream|log|offers}}", data),
+        web.post(f"{_JOB}/{{change:suspend|resume|scale|stop}}", data),
     ]
 
 
@@ -177,6 +186,8 @@ class JobsPage:
             except (ClientError, msgspec.DecodeError) as error:
                 status = 403 if isinstance(error, NotAllowed) else 200
                 return web.json_response({"problem": str(error)}, status=status)
+        if match["what"] == "offers":
+            return web.json_response(await self._offers(match["namespace"], match["name"]))
         if "name" in match:
             page = await self._page(match["namespace"], match["name"])
             return await page.answer(request, match["what"])
@@ -222,6 +233,15 @@ class JobsPage:
             await self._pages.pop(unread[0]).close()
         return page
 
+    async def _offers(self, namespace: str, name: str) -> Json:
+        """Return the changes that the user may make; none of a job that cannot be read."""
+        try:
+            job = await get_job(replace(self._cluster, namespace=namespace), name)
+            rights = await self.reader.rights_in([namespace])
+        except (ClientError, KubeError):
+            return {"offers": []}
+        return offered(job, rights[namespace])
+
     async def _change(self, request: web.Request) -> str:
         """Change a job as the user asks; return what was done. Raises `ClientError`."""
         match = request.match_info
@@ -237,6 +257,6 @@ class JobsPage:
             change = size_change(asked.size, role=job.spec.autoscaling.role)
             made = await request_size(cluster, name, change)
             return f"{made.resource.kind} {made.name} is requested"
-        suspend = match["change"] == "suspend"
-        await set_run_policy(cluster, name, suspend=suspend)
-        return "will be suspended" if suspend else "will be resumed"
+        fields, done = _POLICIES[match["change"]]
+        await set_run_policy(cluster, name, **fields)
+        return done

@@ -39,7 +39,7 @@ _RECHECK_SECONDS = 60.0
 """How long namespaces and rights are believed. The API server checks each change anyway."""
 _SHARE = 10
 """A reading that takes long is used for this many times as long, so that it loads nothing."""
-_SUSPEND = Right("patch", ELASTIC_JOBS)
+_PATCH = Right("patch", ELASTIC_JOBS)
 _SCALE = Right("create", SCALE_PLANS)
 _ALL = ""
 """In place of a namespace: all of them."""
@@ -100,6 +100,7 @@ class JobsReader:
         self._places: Sequence[str] = ()
         self._note = ""
         self._rights: dict[str, Rights] = {}
+        self._rights_end = 0.0
         self._recheck_at = 0.0
         self._latest = VisibleJobs()
         self._read_again_at = 0.0
@@ -113,7 +114,6 @@ class JobsReader:
         try:
             if started >= self._recheck_at:
                 self._places = await self._find_places()
-                self._rights = {}
                 self._recheck_at = started + _RECHECK_SECONDS
             self._latest = await self._read()
         except KubeError as error:
@@ -149,7 +149,7 @@ class JobsReader:
         return VisibleJobs(
             jobs,
             [plan for each in plans if each is not None for plan in each.shown],
-            await self._rights_in({job.namespace for job in jobs}),
+            await self.rights_in({job.namespace for job in jobs}),
             sum(each.more for each in lists),
             tuple(notes),
         )
@@ -218,18 +218,23 @@ class JobsReader:
             more = page.metadata.remaining_item_count
             return await asyncio.to_thread(_listed, page.items or (), more, as_type, show)
 
-    async def _rights_in(self, namespaces: Iterable[str]) -> dict[str, Rights]:
+    async def rights_in(self, namespaces: Iterable[str]) -> dict[str, Rights]:
+        """Return what the user may change, at most a minute old. Raises `KubeError`."""
+        now = asyncio.get_running_loop().time()
+        if now >= self._rights_end:
+            self._rights = {}
+            self._rights_end = now + _RECHECK_SECONDS
         if _ALL not in self._rights:
             self._rights[_ALL] = await self._review(_ALL)
         everywhere = self._rights[_ALL]
         new = [each for each in namespaces if each not in self._rights]
-        if everywhere != Rights(suspend=True, scale=True):
+        if everywhere != Rights(patch=True, scale=True):
             found = await asyncio.gather(*map(self._review, new))
             self._rights.update(zip(new, found, strict=True))
         return {each: self._rights.get(each, everywhere) for each in namespaces}
 
     async def _review(self, namespace: str) -> Rights:
-        may = [await self._may(right, namespace) for right in (_SUSPEND, _SCALE)]
+        may = [await self._may(right, namespace) for right in (_PATCH, _SCALE)]
         return Rights(*may)
 
     async def _may(self, right: Right, namespace: str) -> bool:

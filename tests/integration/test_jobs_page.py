@@ -173,7 +173,7 @@ async def test_jobs_of_all_namespaces_are_shown_where_the_user_may_list_them(
                 await JobsReader(session, other).read()
         seen = await JobsReader(ClientCluster(kube, "default"), None).read()
         assert {"hidden", "fine"} <= {each.name for each in seen.jobs}
-        assert seen.rights[other] == Rights(suspend=True, scale=True)
+        assert seen.rights[other] == Rights(patch=True, scale=True)
     finally:
         for resource in (BINDINGS, CLUSTER_ROLES):
             await kube.delete(resource, None, namespace)

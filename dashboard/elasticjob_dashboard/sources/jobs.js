@@ -117,7 +117,7 @@ function fill(row, each) {
   write(plans, each.waiting.join("; "));
   mark(plans, "plans");
   write(age, ago(each.created));
-  offer(buttons.firstChild, each);
+  offer(buttons.firstChild, { ...each, path });
 }
 
 // The time since then in one unit, as kubectl prints it.
@@ -143,23 +143,9 @@ function steps(cell, each) {
   bar.setAttribute("aria-label", `Steps done of ${each.name}`);
 }
 
-function offer(tools, each) {
-  if (tools.dataset.offers === each.offers.join()) return;
-  tools.dataset.offers = each.offers.join();
-  tools.replaceChildren();
-  for (const what of each.offers) {
-    const button = put(tools, "button", CHANGES[what][0]);
-    button.type = "button";
-    button.dataset.change = what;
-    button.setAttribute("aria-label", `${CHANGES[what][0]} ${each.namespace}/${each.name}`);
-  }
-}
-
 by("jobs").addEventListener("click", event => {
-  const row = event.target.closest("tbody tr"), what = event.target.dataset.change;
-  if (!row) return;
-  if (what) askChange(what, present[row.dataset.key]);
-  else if (!event.target.closest("a") && !getSelection().toString()) location.assign(row.querySelector("a").href);
+  const row = event.target.closest("tbody tr");
+  if (row && !event.target.closest("a, button") && !getSelection().toString()) location.assign(row.querySelector("a").href);
 });
 by("filter").addEventListener("input", () => filterBy(by("filter").value));
 by("facts").addEventListener("click", event => {
