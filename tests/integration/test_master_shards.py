@@ -207,10 +207,7 @@ async def test_a_master_leases_nothing_before_the_whole_world_has_reported_its_l
         ]
         second.leased = [agent_pb2.LeasedShards(dataset="d", round=1, shards=given[1])]
         await first.join(channel)
-        await until(
-            "it has reported its leases",
-            lambda: "data set 'another' was not declared" in master.log.read_text(),
-        )
+        await master.logged("data set 'another' was not declared")
         assert "shard 20 does not exist" in master.log.read_text()
         code, details = await refusal(lease(stub, first, 1))
         assert (code, details) == (
