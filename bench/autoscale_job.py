@@ -66,6 +66,7 @@ class Outcome:
         most_cores: the most that a server had.
         most_servers: the most that there were.
         member_hours: how many members there were, over the time.
+        looks: searches that began with a plan although nothing seemed to have changed.
     """
 
     best: int = 0
@@ -80,6 +81,7 @@ class Outcome:
     most_cores: float = 0.0
     most_servers: int = 0
     member_hours: float = 0.0
+    looks: int = 0
 
     @property
     def turns(self) -> int:
@@ -90,11 +92,6 @@ class Outcome:
     def most_plans(self) -> int:
         """The most plans of one search."""
         return max(map(len, self.plans))
-
-    @property
-    def looks(self) -> int:
-        """The number of looks at a larger size, each of which is a search of its own."""
-        return sum("this look" in plan.reason for plans in self.plans for plan in plans)
 
     def __str__(self) -> str:
         """Return what to look at when it went wrong."""
@@ -299,9 +296,12 @@ class SimulatedJob:
         """Play the operator."""
         outcome = self.outcome
         number = self._round
-        # A look begins a search, and makes its first plan at once.
-        begins = self.autoscaler.memory.search.plans == 0 or "this look" in decision.reason
-        if begins and outcome.plans[-1]:
+        before = self.autoscaler.memory.search
+        after = decision.memory.search
+        # A search that nothing seemed to be a reason for makes its first plan at once.
+        looks = before.settled_size is not None and after.drifted_from is not None
+        outcome.looks += looks
+        if (looks or before.plans == 0) and outcome.plans[-1]:
             outcome.sizes.append([self._scaling.desired])
             outcome.plans.append([])
         outcome.plans[-1].append(Plan(self.now, decision.reason))

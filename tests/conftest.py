@@ -7,7 +7,7 @@ import asyncio
 import fcntl
 import gc
 import os
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Iterator, Mapping
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
@@ -20,6 +20,7 @@ from elasticjob_localcluster import cluster as clusters
 from elasticjob_localcluster.crds import apply_crds, apply_policies
 from hypothesis import HealthCheck, is_hypothesis_test, settings
 
+from tests.support.flagged_programs import with_flags
 from tests.support.local_job import LocalJob
 from tests.support.loopback import loopback_network
 from tests.support.open_sessions import close, follow_sessions, open_sessions
@@ -180,16 +181,31 @@ def own_cluster(
     *,
     control_plane_only: bool = False,
     capacity: Json | None = None,
+    flags: Mapping[str, str] | None = None,
 ) -> Iterator[clusters.Cluster]:
-    """Run a cluster that no other test uses, for tests that change or stop it."""
+    """Run a cluster that no other test uses, for tests that change or stop it.
+
+    `flags`: more flags of a program, by its name.
+    """
     state = factory.mktemp("own-cluster")
-    with _start(state, control_plane_only=control_plane_only, capacity=capacity) as cluster:
+    environ = with_flags(factory.mktemp("programs"), flags) if flags else None
+    with _start(
+        state, control_plane_only=control_plane_only, capacity=capacity, environ=environ
+    ) as cluster:
         yield cluster
 
 
-def _start(state: Path, *, control_plane_only: bool, capacity: Json | None) -> clusters.Cluster:
+def _start(
+    state: Path,
+    *,
+    control_plane_only: bool,
+    capacity: Json | None,
+    environ: Mapping[str, str] | None = None,
+) -> clusters.Cluster:
     os.environ.setdefault("GOGC", "400")  # the API server uses less CPU, and more memory
-    cluster = clusters.up(state, control_plane_only=control_plane_only, capacity=capacity)
+    cluster = clusters.up(
+        state, control_plane_only=control_plane_only, capacity=capacity, environ=environ
+    )
     try:
         asyncio.run(apply_crds(cluster.kubeconfig, REPOSITORY / "crds"))
         asyncio.run(apply_policies(cluster.kubeconfig, REPOSITORY / "policies"))

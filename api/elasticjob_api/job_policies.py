@@ -218,12 +218,19 @@ class Autoscaling(Object, frozen=True):
     )
 
 
+def _is_native(policy: str) -> str:
+    return f"has({policy}.gang) && {policy}.gang == 'native'"
+
+
 class SchedulingPolicy(Object, frozen=True):
     """How the pods are scheduled together."""
 
     gang: Annotated[
-        Literal["none", "volcano", "coscheduling"],
-        Meta(description="The gang scheduler for which a PodGroup is created."),
+        Literal["none", "volcano", "coscheduling", "native"],
+        Meta(
+            description="The gang scheduler for which a PodGroup is created. native: "
+            "Kubernetes' own, from 1.37 on with the feature gate GenericWorkload."
+        ),
     ] = "none"
     queue: Annotated[
         Annotated[str, Meta(max_length=63)] | None, Meta(description="Queue of the gang scheduler.")
@@ -231,6 +238,22 @@ class SchedulingPolicy(Object, frozen=True):
     priority_class_name: Annotated[
         Annotated[str, Meta(max_length=253)] | None, Meta(description="Priority class of all pods.")
     ] = None
+    RULES: ClassVar[tuple[Rule, ...]] = (
+        Rule(
+            f"({_is_native('self')}) == ({_is_native('oldSelf')})",
+            "gang cannot change to or from native, as pods cannot join or leave a PodGroup; "
+            "create a new job",
+            field=".gang",
+        ),
+        Rule(
+            f"!({_is_native('self')}) || "
+            "(has(self.priorityClassName) ? self.priorityClassName : '') == "
+            "(has(oldSelf.priorityClassName) ? oldSelf.priorityClassName : '')",
+            "priorityClassName is immutable with gang native, as that of a PodGroup is; create a "
+            "new job",
+            field=".priorityClassName",
+        ),
+    )
 
 
 class Retry(Object, frozen=True):

@@ -1,10 +1,13 @@
-"""The rules by which the operator refuses a size of a job, which clients check beforehand. Pure."""
+"""The sizes that a job may have, and those that it needs, for operator and clients. Pure."""
 
 from __future__ import annotations
 
-from elasticjob_api.elasticjob import ElasticJob
+from elasticjob_api.elasticjob import ElasticJob, ElasticJobStatus
 from elasticjob_api.frameworks import FRAMEWORKS, framework_of
 from elasticjob_api.job_status import ENDED
+
+RUNNING = "Running"
+"""The type of the condition that a job has started."""
 
 
 def why_not_scaled(job: ElasticJob) -> str:
@@ -38,3 +41,37 @@ def launcher_of(job: ElasticJob) -> str | None:
     """Return the launcher, whose member with an agent starts the training in the other roles."""
     launcher = framework_of(job.spec.framework, job.spec.replica_specs).launcher_role
     return launcher if launcher is not None and job.spec.replica_specs[launcher].managed else None
+
+
+def has_started(status: ElasticJobStatus) -> bool:
+    """Return whether the job has started since its last suspension or attempt."""
+    return any(each.type == RUNNING and each.status == "True" for each in status.conditions)
+
+
+def start_size(job: ElasticJob, status: ElasticJobStatus, role: str) -> int:
+    """Return how many members of a role the job needs to start."""
+    spec = job.spec.replica_specs[role]
+    replica = status.replica_statuses.get(role)
+    desired = spec.size if replica is None else replica.desired
+    if job.spec.run_policy.start_policy == "AllReady":
+        return desired
+    return min(spec.min_replicas, desired)
+
+
+def needed_size(job: ElasticJob, status: ElasticJobStatus, role: str) -> int:
+    """Return how many members of a role the job needs to start or, once started, to continue."""
+    started = has_started(status)
+    return job.spec.replica_specs[role].min_replicas if started else start_size(job, status, role)
+
+
+def gang_size(job: ElasticJob) -> int:
+    """Return how many pods the job needs at once: the master's, and those that have not succeeded.
+
+    kube-scheduler does not count the ended pods of a PodGroup.
+    """
+    replicas = job.status.replica_statuses
+    left = (
+        needed_size(job, job.status, role) - (replicas[role].succeeded if role in replicas else 0)
+        for role in job.spec.replica_specs
+    )
+    return 1 + sum(max(count, 0) for count in left)

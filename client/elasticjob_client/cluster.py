@@ -11,12 +11,27 @@ from typing import TypeVar
 
 from elasticjob_api.meta import Json
 from elasticjob_kube.access import pod_namespace, uses_service_account
-from elasticjob_kube.errors import AlreadyExists, Cause, KubeError, NoAccess, NotFound, TryLater
+from elasticjob_kube.errors import (
+    AlreadyExists,
+    Cause,
+    Forbidden,
+    KubeError,
+    NoAccess,
+    NotFound,
+    TryLater,
+)
 from elasticjob_kube.resources import Resource
 from elasticjob_kube.retry import retry
 from elasticjob_kube.session import Kube, connect
 
-from elasticjob_client.errors import ClientError, Invalid, NameTaken, NoCluster, NoSuchObject
+from elasticjob_client.errors import (
+    ClientError,
+    Invalid,
+    NameTaken,
+    NoCluster,
+    NoSuchObject,
+    NotAllowed,
+)
 
 T = TypeVar("T")
 _CONNECTIONS = 8
@@ -93,6 +108,7 @@ def explained(cluster: Cluster, resource: Resource, name: str) -> Iterator[None]
         NoSuchObject: the object or its kind does not exist.
         NameTaken: another object has the name.
         Invalid: fields of the object are wrong.
+        NotAllowed: the user may not do it.
         ClientError: any other error.
     """
     what = f"{resource.plural} of {cluster.namespace}"
@@ -107,7 +123,12 @@ def explained(cluster: Cluster, resource: Resource, name: str) -> Iterator[None]
     except KubeError as error:
         if problems := [_problem(cause) for cause in error.causes if cause.field not in _NO_FIELD]:
             raise Invalid(what, problems) from error
-        raise ClientError(f"{what}: {error.message}") from error
+        raise failure_of(error)(f"{what}: {error.message}") from error
+
+
+def failure_of(error: KubeError) -> type[ClientError]:
+    """Return the class of a failed request's error for users."""
+    return NotAllowed if isinstance(error, Forbidden) else ClientError
 
 
 def _problem(cause: Cause) -> str:

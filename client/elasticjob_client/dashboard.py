@@ -19,7 +19,7 @@ from elasticjob_dashboard.page import Page
 from elasticjob_dashboard.stream import Streams, changes
 
 from elasticjob_client.cluster import Cluster
-from elasticjob_client.errors import ClientError
+from elasticjob_client.errors import ClientError, NotAllowed
 from elasticjob_client.jobs import get_job
 from elasticjob_client.logs import LogOptions, read_log
 from elasticjob_client.master import MasterEndpoint, wait_for_starting_master
@@ -166,7 +166,7 @@ class JobPage:
             try:
                 data = changes({}, await self.source.read()) or b"{}"
             except ClientError as error:
-                return web.Response(status=503, text=f"{error}\n")
+                return refusal(error)
             response = web.StreamResponse(headers=self.headers)
             response.content_type = "application/json"
             response.content_length = len(data)
@@ -186,6 +186,11 @@ class JobPage:
         if self._local and not _is_own(request):
             return LastLines(lines=[], problem=_OTHER_ACCOUNT)
         return await last_lines(self._cluster, self._job, request.query.get("pod", ""))
+
+
+def refusal(error: ClientError) -> web.Response:
+    """Return the answer to a request for data that cannot be read: 403 if the user may not."""
+    return web.Response(status=403 if isinstance(error, NotAllowed) else 503, text=f"{error}\n")
 
 
 def _is_own(request: web.Request) -> bool:

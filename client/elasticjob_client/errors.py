@@ -21,6 +21,10 @@ class NoSuchObject(ClientError):
     """There is no job, plan or request with this name."""
 
 
+class NotAllowed(ClientError):
+    """The user has no right to do this."""
+
+
 class NameTaken(ClientError):
     """Another object has the name."""
 

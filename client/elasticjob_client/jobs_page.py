@@ -19,15 +19,17 @@ from typing import Annotated
 
 import msgspec
 from aiohttp import web
+from elasticjob_api.meta import Json
 from elasticjob_api.replica_spec import MAX_REPLICAS
 from elasticjob_dashboard.data import Sections
-from elasticjob_dashboard.jobs import jobs_sections
+from elasticjob_dashboard.jobs import jobs_sections, offered
 from elasticjob_dashboard.page import Page
 from elasticjob_dashboard.stream import Streams, changes
+from elasticjob_kube.errors import KubeError
 
 from elasticjob_client.cluster import Cluster
-from elasticjob_client.dashboard import MOST_STREAMS, STREAM_SECONDS, JobPage
-from elasticjob_client.errors import ClientError
+from elasticjob_client.dashboard import MOST_STREAMS, STREAM_SECONDS, JobPage, refusal
+from elasticjob_client.errors import ClientError, NotAllowed
 from elasticjob_client.jobs import get_job, set_run_policy
 from elasticjob_client.page_server import serve_locally
 from elasticjob_client.page_source import LargeAnswers, Turns
@@ -40,6 +42,13 @@ _JOB = "/jobs/{namespace}/{name}"
 _LISTED = Page(all_jobs=True, of_all_jobs=True)
 _ONE = Page(reads_logs=True, of_all_jobs=True)
 HEADERS = {**_LISTED.headers, "Cache-Control": "no-store"}
+
+
+_POLICIES = {
+    "suspend": ({"suspend": True}, "will be suspended"),
+    "resume": ({"suspend": False}, "will be resumed"),
+    "stop": ({"stop": True}, "will be stopped"),
+}
 
 
 class _Change(msgspec.Struct):
@@ -105,8 +114,8 @@ def routes(
         web.get("/", page),
         web.get(f"{_JOB}/", page),
         web.get("/{what:status|stream}", data),
-        web.get(f"{_JOB}/{{what:status|stream|log}}", data),
-        web.post(f"{_JOB}/{{change:suspend|resume|scale}}", data),
+        web.get(f"{_JOB}/{{what:status|stream|log|offers}}", data),
+        web.post(f"{_JOB}/{{change:suspend|resume|scale|stop}}", data),
     ]
 
 
@@ -172,26 +181,37 @@ class JobsPage:
             # No page of another site can send this type without the server's consent.
             if request.content_type != "application/json":
                 return web.Response(status=415, text="a change is sent as application/json\n")
-            return web.json_response(await self._change(request))
+            try:
+                return web.json_response({"done": await self._change(request)})
+            except (ClientError, msgspec.DecodeError) as error:
+                status = 403 if isinstance(error, NotAllowed) else 200
+                return web.json_response({"problem": str(error)}, status=status)
+        if match["what"] == "offers":
+            return web.json_response(await self._offers(match["namespace"], match["name"]))
         if "name" in match:
             page = await self._page(match["namespace"], match["name"])
             return await page.answer(request, match["what"])
         if match["what"] == "stream":
             return await self._streams.serve(request, HEADERS)
-        return web.Response(
-            body=changes({}, await self._sections()), content_type="application/json"
-        )
+        try:
+            body = changes({}, await self._read())
+        except ClientError as error:
+            return refusal(error)
+        return web.Response(body=body, content_type="application/json")
+
+    async def _read(self) -> Sections:
+        """Return the list's data. Raises `ClientError`."""
+        return {**jobs_sections(await self.reader.read(), time.time()), "problem": b"null"}
 
     async def _sections(self) -> Sections:
         try:
-            visible = await self.reader.read()
+            return await self._read()
         except Unauthorized as error:
             if not self._local:
                 self.end_streams()  # the browser asks again, and is asked for another token
             return {"problem": json.dumps(str(error)).encode()}
         except ClientError as error:
             return {"problem": json.dumps(str(error)).encode()}
-        return {**jobs_sections(visible, time.time()), "problem": b"null"}
 
     async def _page(self, namespace: str, name: str) -> JobPage:
         key = namespace, name
@@ -213,24 +233,30 @@ class JobsPage:
             await self._pages.pop(unread[0]).close()
         return page
 
-    async def _change(self, request: web.Request) -> dict[str, str]:
-        """Change a job as the user asks; return what was done, or the problem."""
+    async def _offers(self, namespace: str, name: str) -> Json:
+        """Return the changes that the user may make; none of a job that cannot be read."""
+        try:
+            job = await get_job(replace(self._cluster, namespace=namespace), name)
+            rights = await self.reader.rights_in([namespace])
+        except (ClientError, KubeError):
+            return {"offers": []}
+        return offered(job, rights[namespace])
+
+    async def _change(self, request: web.Request) -> str:
+        """Change a job as the user asks; return what was done. Raises `ClientError`."""
         match = request.match_info
         cluster = replace(self._cluster, namespace=match["namespace"])
         name = match["name"]
-        try:
-            asked = msgspec.json.decode(await request.read(), type=_Change)
-            job = await get_job(cluster, name)
-            if job.metadata.uid != asked.uid:
-                return {"problem": "another job has this name now; look at it first"}
-            if match["change"] == "scale":
-                if asked.size is None:
-                    return {"problem": "size is missing: give the new number of members"}
-                change = size_change(asked.size, role=job.spec.autoscaling.role)
-                made = await request_size(cluster, name, change)
-                return {"done": f"{made.resource.kind} {made.name} is requested"}
-            suspend = match["change"] == "suspend"
-            await set_run_policy(cluster, name, suspend=suspend)
-        except (ClientError, msgspec.DecodeError) as error:
-            return {"problem": str(error)}
-        return {"done": "will be suspended" if suspend else "will be resumed"}
+        asked = msgspec.json.decode(await request.read(), type=_Change)
+        job = await get_job(cluster, name)
+        if job.metadata.uid != asked.uid:
+            raise ClientError("another job has this name now; look at it first")
+        if match["change"] == "scale":
+            if asked.size is None:
+                raise ClientError("size is missing: give the new number of members")
+            change = size_change(asked.size, role=job.spec.autoscaling.role)
+            made = await request_size(cluster, name, change)
+            return f"{made.resource.kind} {made.name} is requested"
+        fields, done = _POLICIES[match["change"]]
+        await set_run_policy(cluster, name, **fields)
+        return done

@@ -31,8 +31,13 @@ class _ContainerSpec(Object, frozen=True):
     name: str = ""
 
 
+class _SchedulingGroup(Object, frozen=True):
+    pod_group_name: str = ""
+
+
 class _PodSpec(Object, frozen=True):
     containers: list[_ContainerSpec] = []
+    scheduling_group: _SchedulingGroup | None = None
 
 
 class _Detail(Object, frozen=True):
@@ -133,6 +138,18 @@ class JobPod(Object, frozen=True):
             if condition.type == _UNSCHEDULABLE and condition.status == "False":
                 return with_reason(condition.reason, condition.message)
         return ""
+
+    @property
+    def in_gang(self) -> bool:
+        """Whether Kubernetes' scheduler counts it as one of its PodGroup's pods."""
+        ended = self.status.phase in ("Succeeded", "Failed")
+        return self.spec.scheduling_group is not None and not ended
+
+    @property
+    def waits_for_gang(self) -> bool:
+        """Whether the scheduler holds it, without saying so, until more pods of its group exist."""
+        seen = any(each.type == _UNSCHEDULABLE for each in self.status.conditions)
+        return self.in_gang and self.status.phase == "Pending" and not seen
 
     @property
     def _status(self) -> _Container | None:

@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from elasticjob_kube.errors import NotFound, Refused
+from elasticjob_kube.errors import Forbidden, NotFound
 from elasticjob_kube.resources import CONFIG_MAPS
 
 from elasticjob_client.cluster import Cluster, ask
@@ -19,7 +19,6 @@ from elasticjob_client.errors import ClientError, WrongArgument
 from elasticjob_client.job_template import JobTemplate, check_workers, merged
 
 CONFIG_MAP = "elasticjob-defaults"
-_FORBIDDEN = 403
 _WORKERS = re.compile(r"([0-9]{1,5})(?::([0-9]{1,5}))?")
 
 
@@ -201,11 +200,7 @@ async def completed(cluster: Cluster, template: JobTemplate) -> Completed:
 async def _data(cluster: Cluster) -> Mapping[str, str]:
     try:
         found = await cluster.kube.get(CONFIG_MAPS, cluster.namespace, CONFIG_MAP)
-    except NotFound:
+    except (NotFound, Forbidden):
         return {}
-    except Refused as error:
-        if error.status == _FORBIDDEN:
-            return {}
-        raise
     binary = {f"binaryData/{name}": "" for name in found.get("binaryData") or ()}  # is refused
     return {**(found.get("data") or {}), **binary}

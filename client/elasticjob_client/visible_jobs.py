@@ -14,17 +14,16 @@ import msgspec
 from elasticjob_api.elasticjob import ElasticJob
 from elasticjob_api.scaleplan import ScalePlan
 from elasticjob_dashboard.jobs import MOST_JOBS, Rights, VisibleJobs, shown_job, shown_plan
-from elasticjob_kube.errors import KubeError, Refused, TooLarge
+from elasticjob_kube.errors import Forbidden, KubeError, TooLarge
 from elasticjob_kube.resources import ELASTIC_JOBS, NAMESPACES, SCALE_PLANS, Resource
 
-from elasticjob_client.cluster import Cluster
+from elasticjob_client.cluster import Cluster, failure_of
 from elasticjob_client.errors import ClientError
 from elasticjob_client.rights import REVIEWS, Right
 
 T = TypeVar("T")
 S = TypeVar("S")
 _UNKNOWN_USER = 401
-_FORBIDDEN = 403
 _MOST_PLANS = 2000
 _MOST_OBJECTS = 4000
 """Of a kind, in all namespaces together."""
@@ -40,7 +39,7 @@ _RECHECK_SECONDS = 60.0
 """How long namespaces and rights are believed. The API server checks each change anyway."""
 _SHARE = 10
 """A reading that takes long is used for this many times as long, so that it loads nothing."""
-_SUSPEND = Right("patch", ELASTIC_JOBS)
+_PATCH = Right("patch", ELASTIC_JOBS)
 _SCALE = Right("create", SCALE_PLANS)
 _ALL = ""
 """In place of a namespace: all of them."""
@@ -101,6 +100,7 @@ class JobsReader:
         self._places: Sequence[str] = ()
         self._note = ""
         self._rights: dict[str, Rights] = {}
+        self._rights_end = 0.0
         self._recheck_at = 0.0
         self._latest = VisibleJobs()
         self._read_again_at = 0.0
@@ -114,13 +114,12 @@ class JobsReader:
         try:
             if started >= self._recheck_at:
                 self._places = await self._find_places()
-                self._rights = {}
                 self._recheck_at = started + _RECHECK_SECONDS
             self._latest = await self._read()
         except KubeError as error:
             self._recheck_at = 0.0
             self.is_refused = error.status == _UNKNOWN_USER
-            kind = Unauthorized if self.is_refused else ClientError
+            kind = Unauthorized if self.is_refused else failure_of(error)
             raise kind(f"the jobs cannot be listed: {error.message}") from error
         self._read_again_at = now() + _SHARE * (now() - started)
         return self._latest
@@ -150,7 +149,7 @@ class JobsReader:
         return VisibleJobs(
             jobs,
             [plan for each in plans if each is not None for plan in each.shown],
-            await self._rights_in({job.namespace for job in jobs}),
+            await self.rights_in({job.namespace for job in jobs}),
             sum(each.more for each in lists),
             tuple(notes),
         )
@@ -167,9 +166,7 @@ class JobsReader:
             found = await self._cluster.kube.list(
                 NAMESPACES, metadata_only=True, limit=_MOST_NAMESPACES, as_type=_Page
             )
-        except Refused as error:
-            if error.status != _FORBIDDEN:
-                raise
+        except Forbidden:
             spaces = list(self._elsewhere) or [self._cluster.namespace]
             where = ", ".join(spaces[:5]) + (", …" if len(spaces) > 5 else "")
             self._note = f"only jobs of {where}: you may not list namespaces"
@@ -187,9 +184,7 @@ class JobsReader:
     async def _may_list(self, place: str) -> bool:
         try:
             await self._demand(place)
-        except Refused as error:
-            if error.status != _FORBIDDEN:
-                raise
+        except Forbidden:
             return False
         return True
 
@@ -218,25 +213,28 @@ class JobsReader:
                     break
                 except TooLarge:
                     most = most // _FEWER or 1
-                except Refused as error:
-                    if error.status != _FORBIDDEN:
-                        raise
+                except Forbidden:
                     return None
             more = page.metadata.remaining_item_count
             return await asyncio.to_thread(_listed, page.items or (), more, as_type, show)
 
-    async def _rights_in(self, namespaces: Iterable[str]) -> dict[str, Rights]:
+    async def rights_in(self, namespaces: Iterable[str]) -> dict[str, Rights]:
+        """Return what the user may change, at most a minute old. Raises `KubeError`."""
+        now = asyncio.get_running_loop().time()
+        if now >= self._rights_end:
+            self._rights = {}
+            self._rights_end = now + _RECHECK_SECONDS
         if _ALL not in self._rights:
             self._rights[_ALL] = await self._review(_ALL)
         everywhere = self._rights[_ALL]
         new = [each for each in namespaces if each not in self._rights]
-        if everywhere != Rights(suspend=True, scale=True):
+        if everywhere != Rights(patch=True, scale=True):
             found = await asyncio.gather(*map(self._review, new))
             self._rights.update(zip(new, found, strict=True))
         return {each: self._rights.get(each, everywhere) for each in namespaces}
 
     async def _review(self, namespace: str) -> Rights:
-        may = [await self._may(right, namespace) for right in (_SUSPEND, _SCALE)]
+        may = [await self._may(right, namespace) for right in (_PATCH, _SCALE)]
         return Rights(*may)
 
     async def _may(self, right: Right, namespace: str) -> bool:

@@ -31,7 +31,7 @@ _FRESH_SECONDS = 86_400.0
 class Rights:
     """What the user may do with the jobs of a namespace."""
 
-    suspend: bool = False
+    patch: bool = False
     scale: bool = False
 
 
@@ -102,8 +102,7 @@ def jobs_sections(visible: VisibleJobs, now: float) -> Sections:
         job = rows[key]
         plans = [] if job.place == _ENDED_PLACE else waiting.get((job.namespace, job.name), [])
         rights = visible.rights.get(job.namespace, Rights())
-        offers = [each for each in job.row["offers"] if _may(rights, each)]
-        sections[key] = {**job.row, "offers": offers, "waiting": _texts(plans)}
+        sections[key] = {**_allowed(job.row, rights), "waiting": _texts(plans)}
     return {name: msgspec.json.encode(part) for name, part in sections.items()}
 
 
@@ -130,6 +129,13 @@ def shown_plan(plan: ScalePlan) -> ShownPlan | None:
     text = ", ".join(filter(None, parts))[:_LONGEST_TEXT]
     metadata = plan.metadata
     return ShownPlan(metadata.namespace, plan.spec.job_name, metadata.creation_timestamp, text)
+
+
+def offered(job: ElasticJob, rights: Rights) -> Json:
+    """Return which job this is, and the changes that a user with these rights may make."""
+    metadata = job.metadata
+    named = {"namespace": metadata.namespace, "name": metadata.name, "uid": metadata.uid}
+    return _allowed(named | _changes(job), rights)
 
 
 def requested_gpus(job: ElasticJob) -> int:
@@ -227,8 +233,11 @@ def _texts(plans: Sequence[ShownPlan]) -> list[str]:
     return texts
 
 
-def _may(rights: Rights, change: str) -> bool:
-    return rights.scale if change == "scale" else rights.suspend
+def _allowed(row: Json, rights: Rights) -> Json:
+    allowed = [
+        each for each in row["offers"] if (rights.scale if each == "scale" else rights.patch)
+    ]
+    return {**row, "offers": allowed}
 
 
 def _changes(job: ElasticJob) -> Json:
@@ -242,6 +251,8 @@ def _changes(job: ElasticJob) -> Json:
         offered.append("resume" if policy.suspend else "suspend")
     if takes and spec is not None and not policy.suspend:
         offered.append("scale")
+    if takes:
+        offered.append("stop")
     status = job.status.replica_statuses.get(role)
     return {
         "offers": offered,

@@ -10,7 +10,7 @@ from __future__ import annotations
 import base64
 import hashlib
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib.resources import files
 
 _CHARTS = "uplot/uPlot.iife.min.js"
@@ -46,6 +46,8 @@ _JOB = _Sources(
     ),
     _CHARTS,
 )
+_OWN = replace(_JOB, scripts=(*_JOB.scripts[:-1], "change.js", "own.js", _JOB.scripts[-1]))
+"""The page of a job for a user whose rights the server uses: it offers changes."""
 _ALL_JOBS = _Sources("jobs.html", ("page.css", "jobs.css"), (*_SHARED, "change.js", "jobs.js"))
 
 
@@ -57,19 +59,21 @@ class Page:
         reads_logs: the server answers `log?pod=NAME`. Otherwise the page shows the command that
             reads a member's log.
         of_all_jobs: the page is one of many that a server has at `jobs/NAMESPACE/NAME/`: it leads
-            back to the list, and the browser's tab keeps the token for all of them.
+            back to the list, offers changes, and the browser's tab keeps the token for all of them.
     """
 
     def __init__(
         self, *, all_jobs: bool = False, reads_logs: bool = False, of_all_jobs: bool = False
     ) -> None:
-        sources = _ALL_JOBS if all_jobs else _JOB
+        sources = _ALL_JOBS if all_jobs else _OWN if of_all_jobs else _JOB
+        dialog = _source("change.html") if "change.js" in sources.scripts else ""
         style = "".join(map(_source, sources.styles))
         own = "".join(map(_source, sources.scripts))
         library = _source(sources.library) if sources.library else ""
         script = f'{library}(() => {{\n"use strict";\n{own}}})();\n'
         self.text = (
             _source(sources.page)
+            .replace("<dialog></dialog>", dialog)
             .replace("<style></style>", f"<style>{style}</style>")
             .replace("<script></script>", f"<script>{script}</script>")
             .replace('data-logs="no"', f'data-logs="{"yes" if reads_logs else "no"}"')

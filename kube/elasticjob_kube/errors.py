@@ -55,6 +55,10 @@ class Refused(KubeError):
     """Any other 4xx: the same request will be refused again until something else changes."""
 
 
+class Forbidden(Refused):
+    """403: the user may not do it."""
+
+
 class TooLarge(KubeError):
     """A successful answer with more bytes than its reader takes."""
 
@@ -81,6 +85,8 @@ def error_from(
     status: int, reason: str, message: str, retry_after: float | None = None
 ) -> KubeError:
     """Return the error for an HTTP status of 400 or more and the reason of a `Status`."""
+    if status == 403:
+        return Forbidden(status, reason, message)
     if status == 404:
         return NotFound(status, reason, message)
     if status == 409:

@@ -139,23 +139,10 @@ def parse(arguments: Sequence[str] | None = None) -> Config:
             f"--partitions {chosen.partitions} with --namespace {chosen.namespace}: all jobs of a "
             "namespace belong to one partition; leave out one of the two"
         )
-    return Config(
-        namespace=chosen.namespace,
-        lease_namespace=chosen.lease_namespace or chosen.namespace or "default",
-        lease_seconds=chosen.lease_seconds,
-        partitions=chosen.partitions,
-        master_image=chosen.master_image,
-        agent_image=chosen.agent_image or chosen.master_image,
-        kubeconfig=chosen.kubeconfig,
-        network_policies=chosen.network_policies,
-        http_port=chosen.http_port,
-        log_format=chosen.log_format,
-        ended_log=chosen.ended_log,
-        kueue=chosen.kueue,
-        admission_port=chosen.admission_port,
-        admission_configuration=chosen.admission_configuration,
-        identity=f"{socket.gethostname()}_{os.environ.get('POD_UID') or uuid.uuid4()}",
-    )
+    chosen.lease_namespace = chosen.lease_namespace or chosen.namespace or "default"
+    chosen.agent_image = chosen.agent_image or chosen.master_image
+    identity = f"{socket.gethostname()}_{os.environ.get('POD_UID') or uuid.uuid4()}"
+    return Config(**vars(chosen), identity=identity)
 
 
 def _number(what: str, least: int, most: int, text: str) -> int:

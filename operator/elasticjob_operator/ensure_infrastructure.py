@@ -19,6 +19,7 @@ from elasticjob_kube.errors import AlreadyExists, KubeError, NotFound, Refused, 
 from elasticjob_kube.resources import (
     CONFIG_MAPS,
     COSCHEDULING_POD_GROUPS,
+    NATIVE_POD_GROUPS,
     NETWORK_POLICIES,
     ROLE_BINDINGS,
     ROLES,
@@ -41,11 +42,12 @@ from elasticjob_operator.infrastructure_record import InfrastructureRecord, Obje
 _RETRY_PAUSES_SECONDS = (0.1, 0.5)
 WATCHED = (SERVICES, SERVICE_ACCOUNTS, ROLES, ROLE_BINDINGS, NETWORK_POLICIES)
 """The kinds whose metadata the operator watches: it may list them, and they hardly ever change."""
-POD_GROUPS = (VOLCANO_POD_GROUPS, COSCHEDULING_POD_GROUPS)
+POD_GROUPS = (VOLCANO_POD_GROUPS, COSCHEDULING_POD_GROUPS, NATIVE_POD_GROUPS)
 _RESOURCES = {
     (resource.api_version, resource.kind): resource
     for resource in (*WATCHED, SECRETS, CONFIG_MAPS, *POD_GROUPS)
 }
+_NO_KIND = "could not find the requested resource"
 _FIRST_KINDS = ("Secret", "ServiceAccount", "PodGroup", "NetworkPolicy")
 """The kinds that must exist before the first pod: the API server, the scheduler and the kubelet
 need them, and no pod may run without its policy.
@@ -262,17 +264,16 @@ def _is_as_known(resource: Resource, known: ObjectVersion | None, found: Json) -
 def _missing_kind_error(job: ElasticJob, resource: Resource, error: NotFound) -> KubeError:
     """Return the error for a create that was answered with 404.
 
-    If the kind does not exist, the answer has no reason. For a PodGroup, the error then names what
-    to install.
+    If the group does not exist, the answer has no reason; if only the kind is missing in it, the
+    answer names no object. For a PodGroup, the error then says what makes it exist.
     """
-    if error.reason or resource not in POD_GROUPS:
+    if (error.reason and _NO_KIND not in str(error)) or resource not in POD_GROUPS:
         return error
     gang_scheduler = job.spec.run_policy.scheduling_policy.gang
-    definition = f"{resource.plural}.{resource.group} ({resource.version})"
     message = (
-        f"spec.runPolicy.schedulingPolicy.gang: {gang_scheduler} needs the "
-        f"CustomResourceDefinition {definition}, which this cluster does not have; install "
-        f"{gang.SCHEDULERS[gang_scheduler].product}, or set gang to none"
+        f"spec.runPolicy.schedulingPolicy.gang: {gang_scheduler} needs {resource.plural}."
+        f"{resource.group} ({resource.version}), which this cluster does not serve; "
+        f"{gang.SCHEDULERS[gang_scheduler].remedy}; or set gang to none"
     )
     return Refused(error.status, "NoSuchKind", message)
 

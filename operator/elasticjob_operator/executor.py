@@ -17,7 +17,7 @@ from typing import Any
 import msgspec
 from elasticjob_api import names
 from elasticjob_api.elasticjob import ElasticJob
-from elasticjob_api.meta import Json
+from elasticjob_api.meta import Json, ObjectMeta
 from elasticjob_kube.errors import AlreadyExists, Conflict, KubeError, NotFound, Refused
 from elasticjob_kube.resources import ELASTIC_JOBS, SCALE_INS, SCALE_OUTS, SCALE_PLANS, Resource
 from elasticjob_kube.session import Kube
@@ -158,15 +158,7 @@ class Executor:
     async def _patch_job(
         self, job: ElasticJob, patch: Json, *, subresource: str = ""
     ) -> ElasticJob:
-        metadata = job.metadata
-        target = _Target(
-            ELASTIC_JOBS,
-            metadata.namespace,
-            metadata.name,
-            metadata.uid,
-            metadata.resource_version,
-        )
-        answer = await self._patch(target, patch, subresource=subresource)
+        answer = await self._patch(ELASTIC_JOBS, job.metadata, patch, subresource=subresource)
         return msgspec.convert(answer, ElasticJob)
 
     async def execute_on_request(
@@ -181,39 +173,43 @@ class Executor:
         match action:
             case do.PatchStatus():
                 target = _target_of(namespace, action)
-                await self._patch(target, {"status": action.patch}, subresource="status")
+                body = {"status": action.patch}
+                await self._patch(KINDS[action.kind], target, body, subresource="status")
             case do.Adopt():
                 target = _target_of(namespace, action)
                 owners = [dict(owner) for owner in action.owner_references]
-                await self._patch(target, {"metadata": {"ownerReferences": owners}})
+                body = {"metadata": {"ownerReferences": owners}}
+                await self._patch(KINDS[action.kind], target, body)
             case do.DeleteScaling(kind, name, uid):
                 await self._delete(KINDS[kind], namespace, name, uid)
 
-    async def _patch(self, target: _Target, patch: Json, *, subresource: str = "") -> Json:
+    async def _patch(
+        self, resource: Resource, target: ObjectMeta, patch: Json, *, subresource: str = ""
+    ) -> Json:
         """Patch a custom resource of the version on which the operator decided, and cache it."""
         version = {"resourceVersion": target.resource_version, "uid": target.uid}
         body = {**patch, "metadata": {**patch.get("metadata", {}), **version}}
         try:
             answer = await self.kube.patch(
-                target.resource, target.namespace, target.name, body, subresource=subresource
+                resource, target.namespace, target.name, body, subresource=subresource
             )
         except (Conflict, NotFound) as error:
-            await self._refresh(target)
+            await self._refresh(resource, target)
             raise StaleState from error
-        self.store.update(target.resource, answer)
+        self.store.update(resource, answer)
         return answer
 
-    async def _refresh(self, target: _Target) -> None:
+    async def _refresh(self, resource: Resource, target: ObjectMeta) -> None:
         """Read an object into the store, or remove it from the store if it does not exist."""
         try:
-            found = await self.kube.get(target.resource, target.namespace, target.name)
+            found = await self.kube.get(resource, target.namespace, target.name)
         except NotFound:
             found = None
         if found is None or found["metadata"]["uid"] != target.uid:
             # The watch reports a new object of this name; it may belong to another job.
             self.store.forget_uid(target.uid)
         else:
-            self.store.update(target.resource, found)
+            self.store.update(resource, found)
 
     async def _create_plan(self, job: ElasticJob, body: Mapping[str, Any]) -> None:
         try:
@@ -248,19 +244,13 @@ class Executor:
         return bool(found["metadata"]["uid"] == uid)
 
 
-@dataclass(frozen=True)
-class _Target:
-    """A custom resource in the version on which the operator decided."""
-
-    resource: Resource
-    namespace: str
-    name: str
-    uid: str
-    resource_version: str
-
-
-def _target_of(namespace: str, action: do.PatchStatus | do.Adopt) -> _Target:
-    return _Target(KINDS[action.kind], namespace, action.name, action.uid, action.resource_version)
+def _target_of(namespace: str, action: do.PatchStatus | do.Adopt) -> ObjectMeta:
+    return ObjectMeta(
+        name=action.name,
+        namespace=namespace,
+        uid=action.uid,
+        resource_version=action.resource_version,
+    )
 
 
 def _pod_group(action: do.Action) -> int:

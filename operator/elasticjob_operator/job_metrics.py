@@ -12,13 +12,17 @@ from collections.abc import Iterable, Iterator
 from elasticjob_api.elasticjob import ElasticJob
 from elasticjob_api.job_status import ENDED
 from elasticjob_api.scaleplan import ScalePlan
+from elasticjob_api.times import time_or_none
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 
+from elasticjob_operator.core.conditions import condition_of
 from elasticjob_operator.job_keys import key_of
 from elasticjob_operator.store import Store
 
 MAX_JOBS = 200
-"""The number of jobs with series of their own: those that have not ended, and the oldest, first."""
+"""The number of jobs with series: those that have not ended, the oldest first, and then those that
+ended last.
+"""
 _LABELS = ("job_namespace", "job_name")
 
 
@@ -41,8 +45,14 @@ def job_metrics(stores: Iterable[Store]) -> Iterator[Metric]:
     plans = GaugeMetricFamily(
         "elasticjob_job_plans", "ScalePlans that exist.", labels=_with("phase")
     )
+    master = GaugeMetricFamily(
+        "elasticjob_job_master_ready", "Whether a training job's master is ready.", labels=_LABELS
+    )
     for job, store in first:
         name = _names(job)
+        if job.status.phase in ("Running", "Scaling"):
+            ready = condition_of(job.status, "MasterReady")
+            master.add_metric(name, ready is not None and ready.status == "True")
         phase.add_metric([*name, job.status.phase or "New"], 1)
         for state in ("desired", "active", "ready"):
             number = sum(getattr(role, state) for role in job.status.replica_statuses.values())
@@ -51,7 +61,7 @@ def job_metrics(stores: Iterable[Store]) -> Iterator[Metric]:
         restarts.add_metric([*name, "false"], job.status.uncounted_restarts)
         for plan_phase, number in _plans_by_phase(job, store).items():
             plans.add_metric([*name, plan_phase], number)
-    yield from (phase, members, restarts, plans)
+    yield from (phase, members, restarts, plans, master)
     yield from _progress(jobs)
     yield GaugeMetricFamily(
         "elasticjob_operator_jobs_without_metrics",
@@ -60,10 +70,11 @@ def job_metrics(stores: Iterable[Store]) -> Iterator[Metric]:
     )
 
 
-def _order(job: ElasticJob) -> tuple[bool, str, str, str]:
+def _order(job: ElasticJob) -> tuple[bool, float, str, str, str]:
     metadata = job.metadata
     ended = job.status.phase in ENDED
-    return (ended, str(metadata.creation_timestamp), metadata.namespace, metadata.name)
+    since_end = -(time_or_none(job.status.completion_time) or 0.0) if ended else 0.0
+    return (ended, since_end, str(metadata.creation_timestamp), metadata.namespace, metadata.name)
 
 
 def _plans_by_phase(job: ElasticJob, store: Store) -> Counter[str]:

@@ -74,6 +74,12 @@ async def test_the_hub_shows_each_user_what_the_users_own_token_may(
         assert await refused.page.locator("#jobs tbody tr").count() == 0
         for page in (seeing, changing, refused):
             assert page.problems == []
+        own = await visit(browser, f"{url}jobs/{namespace}/slow/#token={token_in(editor)}")
+        await own.page.get_by_label(f"Stop {namespace}/slow").click()
+        await own.page.click("#change-do")
+        await own.until_text("#did", "will be stopped")
+        assert (await kube.get(ELASTIC_JOBS, namespace, "slow"))["spec"]["runPolicy"]["stop"]
+        await own.until("no more offers", lambda: own.text("#changes"), lambda text: not text)
         stranger = await visit(browser, f"{url}#token=x")
         await stranger.until_text("#problem", "not accepted")
         await stranger.page.fill("#token", token_in(viewer))
@@ -85,7 +91,16 @@ async def test_the_hub_shows_each_user_what_the_users_own_token_may(
             uid = (await kube.get(ELASTIC_JOBS, namespace, "slow"))["metadata"]["uid"]
             seen = {"Authorization": f"Bearer {token_in(viewer)}"}
             async with http.post(path, json={"uid": uid}, headers=seen) as answer:
+                assert answer.status == 403
                 assert "forbidden" in (await answer.json())["problem"]
+            for token, offers in ((viewer, []), (editor, ["resume", "stop"]), (nobody, [])):
+                headers = {"Authorization": f"Bearer {token_in(token)}"}
+                async with http.get(f"/jobs/{namespace}/fine/offers", headers=headers) as answer:
+                    assert (await answer.json())["offers"] == offers
+            none = {"Authorization": f"Bearer {token_in(nobody)}"}
+            async with http.get("/status", headers=none) as answer:
+                assert answer.status == 403
+                assert "is forbidden" in await answer.text()
             may = {"Authorization": f"Bearer {token_in(editor)}", "Content-Type": "text/plain"}
             async with http.post(path, data=b"{}", headers=may) as answer:
                 assert answer.status == 415

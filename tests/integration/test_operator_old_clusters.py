@@ -1,13 +1,11 @@
 """Replaces members on clusters before 1.33, which cannot resize a running pod.
 
-The embedded API server is configured as a 1.33 without the feature, the oldest possible. To the
+The embedded API server is configured as a 1.34 without the feature, the oldest possible. To the
 operator this equals 1.30 to 1.32: the subresource does not exist.
 """
 
 from __future__ import annotations
 
-import asyncio
-import os
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -16,38 +14,21 @@ from elasticjob_kube.errors import NotFound
 from elasticjob_kube.resources import PODS, SCALE_PLANS
 from elasticjob_kube.session import Kube
 from elasticjob_localcluster import cluster as clusters
-from elasticjob_localcluster.controlplane.binaries import find_programs
-from elasticjob_localcluster.crds import apply_crds
-from elasticjob_localcluster.progress_display import ProgressDisplay
-from elasticjob_localcluster.state_directory import cache_dir
 
-from tests.conftest import REPOSITORY
+from tests.conftest import own_cluster
 from tests.support.fake_kubelet import kubelet
 from tests.support.operator_process import create, job, operator, phase, run_job, workers
 
 pytestmark = pytest.mark.thorough
 
-_OLD = "--emulated-version=1.33 --feature-gates=InPlacePodVerticalScaling=false"
+_OLD = "--emulated-version=1.34 --feature-gates=InPlacePodVerticalScaling=false"
 
 
 @pytest.fixture(scope="module")
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[clusters.Cluster]:
-    environ = dict(os.environ)
-    server = find_programs(cache_dir(environ), environ, ProgressDisplay())["kube-apiserver"]
-    programs = tmp_path_factory.mktemp("programs")
-    wrapper = programs / "kube-apiserver"
-    wrapper.write_text(
-        f'#!/bin/sh\n[ "$1" = --version ] && exec "{server}" --version\n'
-        f'exec "{server}" "$@" {_OLD}\n'
-    )
-    wrapper.chmod(0o755)
-    environ["KUBEBUILDER_ASSETS"] = os.pathsep.join(
-        filter(None, (str(programs), environ.get("KUBEBUILDER_ASSETS")))
-    )
-    with clusters.up(
-        tmp_path_factory.mktemp("old"), control_plane_only=True, environ=environ
+    with own_cluster(
+        tmp_path_factory, control_plane_only=True, flags={"kube-apiserver": _OLD}
     ) as old:
-        asyncio.run(apply_crds(old.kubeconfig, REPOSITORY / "crds"))
         yield old
 
 

@@ -402,6 +402,23 @@ async def test_a_gang_waits_for_its_schedulers_definition_and_then_has_its_pod_g
             await until("the PodGroup follows minReplicas", follows)
 
 
+async def test_a_native_gang_on_a_cluster_without_it_waits_and_names_the_feature_gate(
+    cluster: Cluster, kube: Kube, namespace: str, tmp_path: Path
+) -> None:
+    async with operator(cluster.kubeconfig, namespace, tmp_path / "log"), kubelet(kube, namespace):
+        policy = {"schedulingPolicy": {"gang": "native"}}
+        await kube.create(ELASTIC_JOBS, namespace, job(runPolicy=policy))
+
+        async def message() -> str:
+            status = (await kube.get(ELASTIC_JOBS, namespace, "job")).get("status", {})
+            return str(status.get("message", ""))
+
+        await until(
+            "the job names the gate", message, lambda text: "feature gate GenericWorkload" in text
+        )
+        assert (await kube.list(PODS, namespace))["items"] == []
+
+
 async def test_a_job_suspended_by_kueue_starts_when_unsuspended_and_passes_on_its_queue(
     cluster: Cluster, kube: Kube, namespace: str, tmp_path: Path
 ) -> None:

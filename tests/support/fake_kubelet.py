@@ -17,24 +17,25 @@ from elasticjob_kube.session import Kube
 
 @asynccontextmanager
 async def kubelet(
-    kube: Kube, namespace: str, *, agents: bool = True, node: str = ""
+    kube: Kube, namespace: str, *, agents: bool = True, node: str = "", cpu: str = ""
 ) -> AsyncIterator[None]:
     """Run pods of one namespace while the block lasts.
 
     No drain is confirmed if `agents` is false. A node is created for the block. A deleted pod on a
-    node stays until the test lets it end; without a node it is deleted at once.
+    node stays until the test lets it end; without a node it is deleted at once. With `cpu` the node
+    has this much, and gets its pods from the cluster's own scheduler.
     """
     if node:
-        taint = {"key": "elasticjob-tests/played", "effect": "NoSchedule"}
-        room = {"cpu": "64", "memory": "64Gi", "pods": "1000"}
+        taints = [] if cpu else [{"key": "elasticjob-tests/played", "effect": "NoSchedule"}]
+        room = {"cpu": cpu or "64", "memory": "64Gi", "pods": "1000"}
         status = {"capacity": room, "allocatable": room, "conditions": [_node_ready()]}
         await kube.create(
-            NODES, None, {"metadata": {"name": node}, "spec": {"taints": [taint]}, "status": status}
+            NODES, None, {"metadata": {"name": node}, "spec": {"taints": taints}, "status": status}
         )
     try:
         # so that a test fails at once when the player fails
         async with asyncio.TaskGroup() as group:
-            tasks = [group.create_task(_run(kube, namespace, agents, node))]
+            tasks = [group.create_task(_run(kube, namespace, agents, node, binds=not cpu))]
             if node:
                 tasks.append(group.create_task(_keep_ready(kube, node)))
             yield
@@ -77,11 +78,11 @@ def _node_ready() -> Json:
     return {"type": "Ready", "status": "True", "reason": "Played", "lastHeartbeatTime": now}
 
 
-async def _run(kube: Kube, namespace: str, agents: bool, node: str) -> None:
+async def _run(kube: Kube, namespace: str, agents: bool, node: str, *, binds: bool) -> None:
     addresses = itertools.count(1)
     while True:
         try:
-            await _play(kube, namespace, agents, node, addresses)
+            await _play(kube, namespace, agents, node, addresses, binds=binds)
         except TryLater:
             # A kind may not be served right after its definition, or a test stopped the server.
             await asyncio.sleep(0.1)
@@ -89,7 +90,13 @@ async def _run(kube: Kube, namespace: str, agents: bool, node: str) -> None:
 
 
 async def _play(
-    kube: Kube, namespace: str, agents: bool, node: str, addresses: Iterator[int]
+    kube: Kube,
+    namespace: str,
+    agents: bool,
+    node: str,
+    addresses: Iterator[int],
+    *,
+    binds: bool,
 ) -> None:
     """Do the next step of every pod."""
     plans = (await kube.list(SCALE_PLANS, namespace))["items"] if agents else ()
@@ -109,6 +116,8 @@ async def _play(
                     PODS, namespace, name, uid=pod["metadata"]["uid"], grace_seconds=0
                 )
             elif node and "nodeName" not in pod["spec"]:
+                if not binds:
+                    continue
                 binding = {"metadata": {"name": name}, "target": {"kind": "Node", "name": node}}
                 await kube.request("POST", PODS.path(namespace, name, "binding"), body=binding)
             elif phase == "Pending":

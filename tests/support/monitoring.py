@@ -10,6 +10,7 @@ import yaml
 
 FOLDER = Path(__file__).parents[2] / "deploy" / "chart" / "monitoring"
 ALERTS = FOLDER / "alerts.yaml"
+CASES = Path(__file__).with_name("alert_cases.yaml")
 DASHBOARDS = sorted(FOLDER.glob("dashboard-*.json"))
 
 

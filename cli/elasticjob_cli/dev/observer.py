@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
@@ -26,6 +26,8 @@ from elasticjob_kube.session import Kube
 from elasticjob_cli.dev.timeline import NotObserved, Timeline
 
 T = TypeVar("T")
+_Metadata = tuple[tuple[str, str], ...]
+_Stream = Callable[[grpc.aio.Channel, _Metadata], Awaitable[None]]
 
 
 @dataclass
@@ -86,7 +88,8 @@ class JobObserver:
         async with asyncio.TaskGroup() as tasks:
             for informer in informers:
                 tasks.create_task(informer.run())
-            tasks.create_task(self._follow_master())
+            for stream in (self._follow_status, self._follow_hosts):
+                tasks.create_task(self._follow(stream))
 
     async def until(self, what: str, condition: Callable[[], T | None], *, seconds: float) -> T:
         """Wait until `condition` returns a true value, and return that value.
@@ -160,33 +163,16 @@ class JobObserver:
         cluster = Cluster(self.kube, self.namespace)
         return await find_master(cluster, await get_job(cluster, self.name))
 
-    async def _follow_master(self) -> None:
-        """Follow the streams of the job's present and later masters."""
+    async def _follow(self, stream: _Stream) -> None:
+        """Follow a stream of the job's present and later masters."""
         while True:
             with suppress(ClientError, grpc.aio.AioRpcError):
-                await self._follow_streams(await self._find_master())
+                master = await self._find_master()
+                async with master.channel() as channel:
+                    await stream(channel, master.metadata)
             await asyncio.sleep(0.1)
 
-    async def _follow_streams(self, master: MasterEndpoint) -> None:
-        """Follow both streams until both have ended, or one has failed."""
-        # Not in a task group: one that has both an error and a cancellation raises only the error.
-        async with master.channel() as channel:
-            streams = [
-                asyncio.create_task(self._follow_status(channel, master.metadata)),
-                asyncio.create_task(self._follow_hosts(channel, master.metadata)),
-            ]
-            try:
-                ended, _ = await asyncio.wait(streams, return_when=asyncio.FIRST_EXCEPTION)
-                for stream in ended:
-                    stream.result()
-            finally:
-                for stream in streams:
-                    stream.cancel()
-                await asyncio.gather(*streams, return_exceptions=True)
-
-    async def _follow_status(
-        self, channel: grpc.aio.Channel, metadata: tuple[tuple[str, str], ...]
-    ) -> None:
+    async def _follow_status(self, channel: grpc.aio.Channel, metadata: _Metadata) -> None:
         stub = job_pb2_grpc.JobServiceStub(channel)
         async for status in stub.WatchStatus(job_pb2.WatchStatusRequest(), metadata=metadata):
             if (status.round, status.phase) != (self.status.round, self.status.phase):
@@ -198,9 +184,7 @@ class JobObserver:
             self.status = status
             self._changed.set()
 
-    async def _follow_hosts(
-        self, channel: grpc.aio.Channel, metadata: tuple[tuple[str, str], ...]
-    ) -> None:
+    async def _follow_hosts(self, channel: grpc.aio.Channel, metadata: _Metadata) -> None:
         stub = discovery_pb2_grpc.DiscoveryServiceStub(channel)
         async for hosts in stub.WatchHosts(discovery_pb2.WatchHostsRequest(), metadata=metadata):
             self.hosts = tuple(f"{host.name}:{host.slots}" for host in hosts.hosts)

@@ -12,6 +12,7 @@ from contextlib import suppress
 from types import MappingProxyType
 
 from elasticjob_api.elasticjob import ElasticJob, Failure, Progress, ReplicaSpec
+from elasticjob_api.job_sizes import gang_size
 from elasticjob_api.last_words import exit_text
 from elasticjob_api.meta import Condition, Json
 from elasticjob_api.scaleplan import FINISHED, ScalePlan
@@ -154,7 +155,7 @@ def page(
     return Page(
         _summary(job, now, stored, shown),
         *titled("Roles", _roles(job)),
-        *titled("Pods", _pods(pods, ranks, now, shown)),
+        *titled("Pods", _pods(job, pods, ranks, now, shown)),
         *titled("Plans under way", _plans(plans)),
         *titled("Failures, the newest first", _failures(status.failures, now)),
         *titled("Conditions", _conditions(status.conditions, now, shown)),
@@ -242,7 +243,24 @@ def _roles(job: ElasticJob) -> Table:
     return table_of(sorted(job.spec.replica_specs.items()), columns)
 
 
-def _pods(pods: Iterable[Json], ranks: Ranks, now: float, shown: Callable[[str], str]) -> Table:
+def _pods(
+    job: ElasticJob,
+    pods: Sequence[Json],
+    ranks: Ranks,
+    now: float,
+    shown: Callable[[str], str],
+) -> Table:
+    in_gang = sum(read(pod, JobPod).in_gang for pod in pods)
+
+    def why(pod: Json) -> str:
+        found = read(pod, JobPod)
+        if found.waits_for_gang:
+            return (
+                f"waits for its gang: the scheduler starts {gang_size(job)} pods of the job "
+                f"together, and {in_gang} exist"
+            )
+        return shown(found.why_not_running)
+
     def phase(pod: Json) -> str:
         if pod["metadata"].get("deletionTimestamp"):
             return "Terminating"
@@ -254,7 +272,7 @@ def _pods(pods: Iterable[Json], ranks: Ranks, now: float, shown: Callable[[str],
         "PHASE": phase,
         "NODE": lambda pod: pod["spec"].get("nodeName") or UNKNOWN,
         "AGE": lambda pod: format_age(pod["metadata"]["creationTimestamp"], now),
-        "WHY": lambda pod: shown(read(pod, JobPod).why_not_running),
+        "WHY": why,
     }
     return table_of(pods, columns, wrapped=("WHY",))
 

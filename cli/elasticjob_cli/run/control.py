@@ -22,18 +22,9 @@ _Streams = tuple[asyncio.StreamReader, asyncio.StreamWriter]
 
 
 class Scale(msgspec.Struct, frozen=True, tag=True):
-    """Change the number of workers; the fields are those of `SizeChange`."""
+    """Change the number of workers."""
 
-    replicas: int | None = None
-    add: int = 0
-    remove: int = 0
-    pods: list[str] = []
-
-    def change(self) -> SizeChange:
-        """Return it in the form of the commands for jobs."""
-        return SizeChange(
-            "worker", replicas=self.replicas, add=self.add, remove=self.remove, pods=self.pods
-        )
+    change: SizeChange
 
 
 class Stop(msgspec.Struct, frozen=True, tag=True):

@@ -7,7 +7,7 @@ import os
 import shlex
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from typing import NamedTuple, TypeVar
 
@@ -41,10 +41,7 @@ def scale_run(info: RunInfo, change: SizeChange, *, wait: bool, timeout: float |
         raise ClientError(
             f"run {info.name} has no role {change.role[:80]}; it has {names.ROLE_WORKER}"
         )
-    wanted = control.Scale(
-        replicas=change.replicas, add=change.add, remove=change.remove, pods=list(change.pods)
-    )
-    answer = asyncio.run(control.request(_folder(info), wanted))
+    answer = asyncio.run(control.request(folder_of(info), control.Scale(change)))
     if not wait:
         return f"run {info.name}: {counted(answer.size, 'worker')} requested"
     asyncio.run(_wait_for_size(info, answer.size, seconds=timeout))
@@ -53,7 +50,7 @@ def scale_run(info: RunInfo, change: SizeChange, *, wait: bool, timeout: float |
 
 def stop_run(info: RunInfo, *, wait: bool, timeout: float | None) -> str:
     """End a run after its workers have saved, and return a message. Raises as `scale_run`."""
-    asyncio.run(control.request(_folder(info), control.Stop()))
+    asyncio.run(control.request(folder_of(info), control.Stop()))
     if not wait:
         return f"run {info.name} will be stopped"
     deadline = None if timeout is None else time.monotonic() + timeout
@@ -80,7 +77,7 @@ class _Observed(NamedTuple):
 async def _observed() -> list[_Observed]:
     async def observe(info: RunInfo) -> _Observed:
         shown, status = await asyncio.gather(
-            _or_none(control.request(_folder(info), control.Show())), _or_none(_status(info))
+            _or_none(control.request(folder_of(info), control.Show())), status_of(info)
         )
         return _Observed(info, shown, status)
 
@@ -155,8 +152,8 @@ async def _wait_for_size(info: RunInfo, size: int, *, seconds: float | None) -> 
 
 
 async def _trains_with(info: RunInfo, size: int) -> bool:
-    leaving = (await control.request(_folder(info), control.Show())).leaving
-    status = await _or_none(_status(info))
+    leaving = (await control.request(folder_of(info), control.Show())).leaving
+    status = await status_of(info)
     return (
         status is not None
         and status.phase == job_pb2.JOB_PHASE_TRAINING
@@ -165,10 +162,13 @@ async def _trains_with(info: RunInfo, size: int) -> bool:
     )
 
 
-async def _status(info: RunInfo) -> job_pb2.JobStatus:
-    async with open_run_master(info) as master:
-        status: job_pb2.JobStatus = await master.get("Status")
-        return status
+async def status_of(info: RunInfo) -> job_pb2.JobStatus | None:
+    """Return the status that the master of a run reports; None if it does not answer."""
+    with suppress(ClientError):
+        async with open_run_master(info) as master:
+            status: job_pb2.JobStatus = await master.get("Status")
+            return status
+    return None
 
 
 async def _or_none(answer: Awaitable[T]) -> T | None:
@@ -178,5 +178,6 @@ async def _or_none(answer: Awaitable[T]) -> T | None:
         return None
 
 
-def _folder(info: RunInfo) -> Path:
+def folder_of(info: RunInfo) -> Path:
+    """Return the folder of a run."""
     return base_folder(os.environ) / info.name

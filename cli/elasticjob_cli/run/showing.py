@@ -9,7 +9,6 @@ import time
 from collections import deque
 from collections.abc import AsyncGenerator, Callable, Collection, Iterator
 from contextlib import AbstractAsyncContextManager, aclosing, suppress
-from pathlib import Path
 from typing import BinaryIO
 
 from elasticjob_api import names
@@ -22,7 +21,7 @@ from elasticjob_client.master import MasterEndpoint
 from elasticjob_cli.common.local_runs import RunInfo, base_folder, find
 from elasticjob_cli.common.tables import Shown
 from elasticjob_cli.run import control
-from elasticjob_cli.run.local import open_run_master
+from elasticjob_cli.run.local import folder_of, open_run_master, status_of
 from elasticjob_cli.run.output import RECORD, rank_of
 
 _POLL_SECONDS = 0.2
@@ -76,10 +75,10 @@ async def wait_for_run(info: RunInfo, milestone: str, *, seconds: float | None) 
     if step is None and wanted not in _PHASES:
         raise WrongArgument(f"{milestone[:40]!r}: a run is {', '.join(_PHASES)}; or give step=N")
     deadline = None if seconds is None else time.monotonic() + seconds
-    end = await control.end_of_run(_folder(info))
+    end = await control.end_of_run(folder_of(info))
     try:
         while not end.done():
-            status = await _status(info)
+            status = await status_of(info)
             if status is not None and (
                 status.progress.step >= int(step[1])
                 if step
@@ -118,7 +117,7 @@ async def print_log(
         ClientError: the run has ended meanwhile.
     """
     try:
-        record = (_folder(info) / RECORD).open("rb")
+        record = (folder_of(info) / RECORD).open("rb")
     except OSError as error:
         raise ClientError(f"run {info.name} has ended") from error
     with record:
@@ -141,17 +140,5 @@ def _lines(record: BinaryIO, ranks: Collection[int]) -> Iterator[str]:
             yield text
 
 
-async def _status(info: RunInfo) -> job_pb2.JobStatus | None:
-    with suppress(ClientError):
-        async with open_run_master(info) as master:
-            status: job_pb2.JobStatus = await master.get("Status")
-            return status
-    return None
-
-
 def _lasts(info: RunInfo) -> bool:
     return find(base_folder(os.environ), info.name) == info
-
-
-def _folder(info: RunInfo) -> Path:
-    return base_folder(os.environ) / info.name

@@ -131,12 +131,14 @@ class Supervisor:
         if self._workers.finishing:
             raise ClientError("its training is finished, so it cannot be scaled")
         indices = {self._name(index): index for index in self._workers.indices("running")}
-        size = resized(request.change(), list(indices), Bounds(self._run.least, self._run.most))
+        size = resized(request.change, list(indices), Bounds(self._run.least, self._run.most))
         self._output.note(f"{self._size} -> {counted(size, 'worker')}")
         self._size = size
         self._master.set_size(size)  # first, so that the master waits for all joining workers
         self._apply(
-            workers.scale(self._workers, size, leaving=[indices[name] for name in request.pods])
+            workers.scale(
+                self._workers, size, leaving=[indices[name] for name in request.change.pods]
+            )
         )
 
     def _interrupted(self, number: int) -> None:

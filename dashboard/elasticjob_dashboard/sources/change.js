@@ -1,10 +1,26 @@
-// Asks before a change of a job, requests it, and tells what the server answered.
+// Asks before a change of a job, requests it, and tells what the server answered: in the table of all jobs, and on the
+// page of a job that is served with the user's own rights.
 const CHANGES = {
   suspend: ["Suspend", "Its members save, and its pods are deleted. Resumed, it continues from there."],
   resume: ["Resume", "It gets its members again and continues from the saved state."],
   scale: ["Scale", ""],
+  stop: ["Stop", "Its members save, and it ends. It cannot be resumed."],
 };
 let changing = null;
+
+// A button for each change that the user may make. `job` says where they are requested.
+function offer(tools, job) {
+  tools.job = job;
+  if (tools.dataset.offers === job.offers.join()) return;
+  tools.dataset.offers = job.offers.join();
+  tools.replaceChildren();
+  for (const what of job.offers) {
+    const button = put(tools, "button", CHANGES[what][0]);
+    button.type = "button";
+    button.setAttribute("aria-label", `${CHANGES[what][0]} ${job.namespace}/${job.name}`);
+    button.addEventListener("click", () => askChange(what, tools.job));
+  }
+}
 
 function askChange(what, job) {
   const [name, text] = CHANGES[what], bounds = [job.least ? `at least ${job.least}` : "", job.most === null ? "" : `at most ${job.most}`];
@@ -26,7 +42,7 @@ async function requestChange() {
   if (what === "scale") body.size = by("size").valueAsNumber;
   by("change-do").disabled = true;
   try {
-    const answer = await fetch(`jobs/${encodeURIComponent(job.namespace)}/${encodeURIComponent(job.name)}/${what}`, {
+    const answer = await fetch(`${job.path}${what}`, {
       method: "POST", headers: { ...authorized(), "content-type": "application/json" }, body: JSON.stringify(body) });
     const found = await answer.json();
     if (found.problem) throw new Error(found.problem);

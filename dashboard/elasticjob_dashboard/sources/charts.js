@@ -1,6 +1,6 @@
 // One chart of a value over time, by uPlot. Titles are our own elements, because uPlot inserts only ours.
 const FONT = "11px system-ui, sans-serif";
-const axisText = value => Math.abs(value) >= 1e5 || (value && Math.abs(value) < 1e-3)
+const axisText = value => value === null ? "" : Math.abs(value) >= 1e5 || (value && Math.abs(value) < 1e-3)
   ? value.toExponential(1).replace(".0e", "e") : String(Number(value.toPrecision(6)));
 
 function axis(more) {
@@ -9,6 +9,7 @@ function axis(more) {
 const BOUNDS = {
   fromZero: (_, least, most) => [0, most > 0 ? 1.12 * most : 1],
   members: (_, least, most) => [0, Math.max(1, Math.ceil((most || 0) * 1.15))],
+  log: (_, least, most) => least > 0 ? [least / 1.2, most * 1.2] : [0.1, 1],
   around: (_, least, most) => {
     if (least === null || most === null) return [0, 1];
     const rest = (most - least) * 0.08 || Math.abs(most) * 0.1 || 1;
@@ -16,15 +17,15 @@ const BOUNDS = {
   },
 };
 
-// options: {height, bounds, stepped, area, times: whether it has the axis of time, range, marks, onCursor, onSelect}
+// options: {height, bounds, stepped, area, log, time: whether its axis is of time, not of steps; last: whether it shows that axis; range, marks, onCursor, onSelect}
 function timeChart(parent, width, data, options) {
   const whole = BOUNDS.members === options.bounds;
   const y = axis({ size: 52, gap: 4, space: 28, values: (_, splits) => options.strip ? [] : splits.map(axisText) });
   if (options.strip) y.grid = { show: false };
   if (whole) y.incrs = [1, 2, 5, 10, 20, 50, 100, 200, 500, 1000, 2000, 5000, 10000];
   return new uPlot({
-    width, height: options.height + (options.times ? 36 : 0),
-    padding: [6, 8, options.times ? 0 : 4, 0],
+    width, height: options.height + (options.last ? 36 : 0),
+    padding: [6, 8, options.last ? 0 : 4, 0],
     legend: { show: false },
     cursor: {
       y: false, points: { size: 6 },
@@ -32,10 +33,10 @@ function timeChart(parent, width, data, options) {
       sync: { key: "time", scales: ["x", null], filters: { pub: type => type === "mousemove" || type === "mouseleave" } },
       bind: { dblclick: () => () => { options.onSelect(null); return null; } },
     },
-    scales: { x: { time: true, range: options.range }, y: { range: options.bounds } },
+    scales: { x: { time: options.time, range: options.range }, y: { range: options.bounds, distr: options.log ? 3 : 1 } },
     axes: [
-      axis({ show: Boolean(options.times), size: 36, space: 70,
-        values: [
+      axis({ show: Boolean(options.last), size: 36, space: 70,
+        values: !options.time ? (_, splits) => splits.map(axisText) : [
           [31536000, "{YYYY}", null, null, null, null, null, null, 1],
           [86400, "{MMM} {D}", null, null, null, null, null, null, 1],
           [3600, "{HH}:{mm}", "\n{MMM} {D}", null, null, null, null, null, 0],
@@ -47,7 +48,7 @@ function timeChart(parent, width, data, options) {
     ],
     series: [{}, {
       stroke: color(options.stroke || "main"), width: 1.5, points: { show: false }, gaps: plot => options.pauses().map(
-        each => [each.from, each.to].map(time => Math.round(plot.valToPos(time, "x", true)))),
+        each => [each.from, each.to].map(({ x }) => Math.round(plot.valToPos(x, "x", true)))),
       fill: options.area ? color("fill") : undefined,
       paths: options.stepped ? uPlot.paths.stepped({ align: 1 }) : undefined,
     }],
@@ -71,7 +72,7 @@ function drawStrip(plot, intervals) {
   ctx.rect(bbox.left, bbox.top, bbox.width, bbox.height);
   ctx.clip();
   for (const { from, to, parts } of intervals) {
-    const [left, right] = [from, to].map(time => Math.round(plot.valToPos(time, "x", true)));
+    const [left, right] = [from, to].map(({ x }) => Math.round(plot.valToPos(x, "x", true)));
     let bottom = bbox.top + bbox.height;
     for (const [share, name] of parts) {
       ctx.fillStyle = color(name);
@@ -90,7 +91,7 @@ function drawMarks(plot, marks) {
   ctx.rect(bbox.left, bbox.top, bbox.width, bbox.height);
   ctx.clip();
   for (const mark of marks) {
-    const x = Math.round(plot.valToPos(mark.time, "x", true));
+    const x = Math.round(plot.valToPos(mark.x, "x", true));
     if (!(x >= bbox.left - 4 && x <= bbox.left + bbox.width + 4)) continue;
     const bottom = bbox.top + bbox.height, top = mark.plan ? bbox.top : bottom - 9 * ratio;
     ctx.strokeStyle = ctx.fillStyle = color(mark.bad ? "bad" : mark.pale ? "rest" : "second");

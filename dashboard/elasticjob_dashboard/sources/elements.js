@@ -77,3 +77,35 @@ function keep(kept, listed, key, parent, make, fill) {
     fill(element, each);
   });
 }
+
+// Heads of a table whose columns are [title, value, class, hint]. A click sorts by a column, the next one turns the order
+// round, and a third gives the first order again. `sorting` is {by, falling}, where by is null for the order of the list.
+function heads(target, columns, sorting, draw) {
+  const head = put(put(target, "thead"), "tr"), first = sorting.by;
+  columns.forEach(([name, value, className, hint], column) => {
+    const cell = put(head, "th", value ? undefined : name, className);
+    cell.scope = "col";
+    if (!value) return;
+    const button = put(cell, "button", name);
+    button.type = "button";
+    if (hint) button.title = hint;
+    button.addEventListener("click", () => {
+      const again = sorting.by === column;
+      Object.assign(sorting, again && sorting.falling ? { by: first, falling: false } : { by: column, falling: again });
+      [...head.cells].forEach((each, position) => {
+        if (position === sorting.by) each.setAttribute("aria-sort", sorting.falling ? "descending" : "ascending");
+        else each.removeAttribute("aria-sort");
+      });
+      draw();
+    });
+  });
+}
+// Rows without a value come last in both orders.
+function sorted(list, columns, { by, falling }) {
+  if (by === null) return list;
+  const value = columns[by][1], sign = falling ? -1 : 1;
+  return [...list].sort((one, other) => {
+    const [first, second] = [value(one) ?? null, value(other) ?? null];
+    return (first === null) - (second === null) || sign * (first < second ? -1 : first > second ? 1 : 0);
+  });
+}

@@ -1,5 +1,10 @@
-// The table of all jobs. The server orders it: jobs that need a look come first.
-const TITLES = ["Job", "Phase", "Progress", "Rate", "Workers", "GPUs", "Stalled", "Plans", "Age", ""];
+// The table of all jobs. Until a column sorts them, they have the server's order: jobs that need a look come first.
+const COLUMNS = [
+  ["Job", each => each.name], ["Phase", each => each.phase], ["Progress", each => each.totalSteps ? each.step / each.totalSteps : null],
+  ["Rate", each => each.rate], ["Workers", each => each.workers ? parseInt(each.workers) : null], ["GPUs", each => each.gpus || null],
+  ["Stalled", each => each.stalledSince], ["Plans", each => each.waiting.length || null], ["Age", each => -each.created], ["Changes"],
+];
+const sorting = { by: null, falling: false };
 const PHASE = 1, AGES = 30000; // milliseconds
 const rows = new Map();
 
@@ -32,7 +37,7 @@ function draw() {
   notes.replaceChildren();
   for (const note of present.notes) put(notes, "li", note);
   const body = jobTable();
-  keep(rows, listed, "key", body, () => jobRow(body), fill);
+  keep(rows, sorted(listed, COLUMNS, sorting), "key", body, () => jobRow(body), fill);
 }
 
 // The texts of a filter; a job is shown if it has one of them.
@@ -73,16 +78,15 @@ function filterBy(text) {
 function jobTable() {
   const target = by("jobs");
   if (target.tBodies[0]) return target.tBodies[0];
-  const head = put(put(target, "thead"), "tr");
-  for (const title of TITLES) put(head, "th", title).scope = "col";
+  heads(target, COLUMNS, sorting, draw);
   return put(target, "tbody");
 }
 
 function jobRow(body) {
   const row = put(body, "tr");
-  TITLES.forEach((title, column) => {
+  COLUMNS.forEach(([title, value], column) => {
     const cell = put(row, "td");
-    if (column > PHASE && title) cell.dataset.label = title;
+    if (column > PHASE && value) cell.dataset.label = title;
   });
   const [job, phase, , , , , , , , buttons] = row.cells;
   put(job, "a");
@@ -113,7 +117,7 @@ function fill(row, each) {
   write(plans, each.waiting.join("; "));
   mark(plans, "plans");
   write(age, ago(each.created));
-  offer(buttons.firstChild, each);
+  offer(buttons.firstChild, { ...each, path });
 }
 
 // The time since then in one unit, as kubectl prints it.
@@ -131,7 +135,7 @@ function steps(cell, each) {
     put(cell, "span", "", "eta");
   }
   const [text, bar, left] = cell.children, all = each.totalSteps;
-  cell.dataset.label = each.step || all ? TITLES[2] : "";
+  cell.dataset.label = each.step || all ? COLUMNS[2][0] : "";
   write(text, each.step || all ? `${grouped(each.step)}${all ? ` / ${grouped(all)}` : ""}` : "");
   write(left, each.etaSeconds ? `${span(each.etaSeconds)} to go` : "");
   bar.hidden = !all;
@@ -139,23 +143,9 @@ function steps(cell, each) {
   bar.setAttribute("aria-label", `Steps done of ${each.name}`);
 }
 
-function offer(tools, each) {
-  if (tools.dataset.offers === each.offers.join()) return;
-  tools.dataset.offers = each.offers.join();
-  tools.replaceChildren();
-  for (const what of each.offers) {
-    const button = put(tools, "button", CHANGES[what][0]);
-    button.type = "button";
-    button.dataset.change = what;
-    button.setAttribute("aria-label", `${CHANGES[what][0]} ${each.namespace}/${each.name}`);
-  }
-}
-
 by("jobs").addEventListener("click", event => {
-  const row = event.target.closest("tbody tr"), what = event.target.dataset.change;
-  if (!row) return;
-  if (what) askChange(what, present[row.dataset.key]);
-  else if (!event.target.closest("a") && !getSelection().toString()) location.assign(row.querySelector("a").href);
+  const row = event.target.closest("tbody tr");
+  if (row && !event.target.closest("a, button") && !getSelection().toString()) location.assign(row.querySelector("a").href);
 });
 by("filter").addEventListener("input", () => filterBy(by("filter").value));
 by("facts").addEventListener("click", event => {

@@ -1,9 +1,10 @@
 // The members: a cell and a row each, and the last log lines of the chosen one.
 const COLUMNS = [
-  ["Pod", each => each.pod], ["Rank", each => each.rank ?? Infinity], ["State", each => each.state],
+  ["Pod", each => each.pod], ["Rank", each => each.rank], ["State", each => each.state],
   ["Step", each => each.step, "minor"], ["Step time", each => each.stepSeconds], ["CPU", each => each.cpuCores],
   ["Memory", each => each.memoryBytes], ["GPU", each => each.gpuPercent, "minor"],
-  ["Restarts", each => each.restarts], ["Earlier pods", each => each.earlierPods, "minor"], ["Node", each => each.node, "minor"],
+  ["Restarts", each => each.restarts, "", "Restarts of its process in this pod"],
+  ["Earlier pods", each => each.earlierPods, "minor", "Pods that this index had before: each failed or was replaced"], ["Node", each => each.node, "minor"],
 ];
 const grid = { list: [], rows: new Map(), cells: new Map(), by: 1, falling: false, all: false, chosen: "", job: "", namespace: "", reading: 0 };
 const readsLogs = document.documentElement.dataset.logs === "yes";
@@ -18,13 +19,10 @@ function members(found, job, namespace) {
 }
 
 function drawMembers() {
-  const wanted = by("filter").value.trim().toLowerCase(), [, value] = COLUMNS[grid.by], sign = grid.falling ? -1 : 1;
+  const wanted = by("filter").value.trim().toLowerCase();
   const matches = each => !wanted || `${each.pod} ${each.state} ${each.node}`.toLowerCase().includes(wanted)
     || (each.straggler && "straggler".includes(wanted));
-  const listed = grid.list.filter(matches).sort((one, other) => {
-    const [first, second] = [value(one), value(other)];
-    return sign * (first < second ? -1 : first > second ? 1 : 0);
-  });
+  const listed = sorted(grid.list.filter(matches), COLUMNS, grid);
   const most = field => Math.max(...grid.list.map(each => each[field] || 0), 0);
   const tops = { stepSeconds: most("stepSeconds"), cpuCores: most("cpuCores"), memoryBytes: most("memoryBytes") };
   const body = memberTable(), rows = grid.all ? listed : listed.slice(0, MOST_ROWS);
@@ -43,24 +41,7 @@ function drawMembers() {
 function memberTable() {
   const target = by("members");
   if (target.tBodies[0]) return target.tBodies[0];
-  const head = put(put(target, "thead"), "tr");
-  COLUMNS.forEach(([name, , minor], column) => {
-    const cell = put(head, "th", undefined, minor);
-    cell.scope = "col";
-    const button = put(cell, "button", name);
-    button.type = "button";
-    if (name === "Restarts") button.title = "Restarts of its process in this pod";
-    if (name === "Earlier pods") button.title = "Pods that this index had before: each failed or was replaced";
-    button.addEventListener("click", () => {
-      grid.falling = grid.by === column && !grid.falling;
-      grid.by = column;
-      [...head.cells].forEach((each, position) => {
-        if (position === column) each.setAttribute("aria-sort", grid.falling ? "descending" : "ascending");
-        else each.removeAttribute("aria-sort");
-      });
-      drawMembers();
-    });
-  });
+  heads(target, COLUMNS, grid, drawMembers);
   return put(target, "tbody");
 }
 function memberRow(body) {

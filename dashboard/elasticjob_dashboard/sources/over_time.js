@@ -1,15 +1,16 @@
-// What happened over time: charts of throughput, members and metrics on one axis of time, with the
-// plans and problems as marks. One range of time and one cursor are common to all charts.
+// What happened over time: charts of throughput, members and metrics on one axis of time or of steps, with the
+// plans and problems as marks. One range of that axis and one cursor are common to all charts.
 const PROBLEMS = new Set(["MemberLost", "ProcessFailed", "ProcessRestarted", "NodeUnfit", "Stalled", "RestartedForStall",
   "StragglerFound", "WorldNotTaken", "StateOutdated", "ShardsFailed"]);
 const NEAR = 8; // pixels
-const past = { samples: [], intervals: [], pauses: [], marks: [], plots: [], titles: [], shape: "", view: null, last: 0, shown: null, plot: null };
+const past = { samples: [], intervals: [], pauses: [], marks: [], plots: [], titles: [], shape: "", view: null, last: 0, shown: null, plot: null, steps: false, log: false };
 const LONGEST_WHY = 240;
 const WITHOUT_CHANGE = new Set(["Superseded", "Cancelled"]); // phases of plans that have changed nothing
 const LEAST_PAUSE = 5; // seconds
 
 function overTime(samples, plans, events) {
-  const usable = samples.filter(each => drawable(each.time) !== null).sort((one, other) => one.time - other.time);
+  const inTime = samples.filter(each => drawable(each.time) !== null).sort((one, other) => one.time - other.time);
+  const usable = (past.steps ? ofSteps(inTime) : inTime).map(each => ({ ...each, x: past.steps ? each.step : each.time }));
   past.samples = usable;
   past.intervals = usable.slice(1).map((each, position) => interval(usable[position], each)).filter(Boolean);
   past.pauses = past.intervals.filter(each => each.pause);
@@ -18,9 +19,9 @@ function overTime(samples, plans, events) {
       text: `${each.name} (${[each.source, each.phase].filter(Boolean).join(", ")})`, why: each.reason || each.message })),
     ...events.filter(each => PROBLEMS.has(each.reason)).map(each => ({ time: each.time, bad: true, text: each.reason,
       why: each.message })),
-  ].sort((one, other) => one.time - other.time);
+  ].sort((one, other) => one.time - other.time).map(each => ({ ...each, x: xAt(each.time) }));
   const names = [...new Set(usable.flatMap(each => Object.keys(each.metrics || {})))].slice(0, 8);
-  const shape = JSON.stringify([names, past.intervals.length > 0]);
+  const shape = JSON.stringify([names, past.intervals.length > 0, past.steps, past.log]);
   if (shape !== past.shape) {
     past.shape = shape;
     build(names);
@@ -30,19 +31,37 @@ function overTime(samples, plans, events) {
   readout();
 }
 
+// Of steps that were trained again, the last time counts.
+function ofSteps(samples) {
+  let least = Infinity;
+  const kept = [];
+  for (const each of [...samples].reverse()) if (each.step < least) {
+    least = each.step;
+    kept.unshift(each);
+  }
+  return kept;
+}
+function xAt(time) {
+  const after = past.samples.findIndex(each => each.time >= time);
+  if (!past.steps || !past.samples.length) return time;
+  if (after <= 0) return past.samples.at(after).x;
+  const [one, other] = past.samples.slice(after - 1, after + 1);
+  return one.x + (other.x - one.x) * (time - one.time) / (other.time - one.time);
+}
+
 // What the time between two samples went into: the shares from below, and whether there was nothing to measure.
 function interval(one, other) {
   const spent = SPENT.map(([field, className]) => [(other.spent?.[field] || 0) - (one.spent?.[field] || 0), className.slice(2), field]);
   const all = spent.reduce((sum, [seconds]) => sum + Math.max(seconds, 0), 0);
   if (!one.spent || !other.spent || all <= 0) return null;
   const paused = spent.filter(([, , field]) => PAUSES.has(field)).reduce((sum, [seconds]) => sum + Math.max(seconds, 0), 0);
-  return { from: one.time, to: other.time, pause: paused > all / 2 && paused > LEAST_PAUSE,
+  return { from: one, to: other, pause: paused > all / 2 && paused > LEAST_PAUSE,
     parts: spent.filter(([seconds]) => seconds > 0).map(([seconds, name]) => [seconds / all, name]),
     share: Math.max(spent[0][0], 0) / all };
 }
 const PAUSES = new Set(["suspended", "waiting", "withoutMaster"]);
 
-const columns = read => [past.samples.map(each => each.time), past.samples.map(each => drawable(read(each)))];
+const columns = read => [past.samples.map(each => each.x), past.samples.map(each => drawable(read(each)))];
 
 function build(names) {
   const target = by("charts");
@@ -53,24 +72,25 @@ function build(names) {
     { name: "Throughput, samples/s", read: each => each.samples_per_second, bounds: BOUNDS.fromZero, height: 130, area: true },
     ...past.intervals.length ? [{ name: "Time went into", read: () => null, bounds: () => [0, 1], height: 26, strip: true }] : [],
     { name: "World size, members", read: each => each.world_size, bounds: BOUNDS.members, height: 80, stepped: true, stroke: "good" },
-    ...names.map(name => ({ name, read: each => each.metrics[name], bounds: BOUNDS.around, height: 100 })),
+    ...names.map(name => past.log ? { name, read: each => each.metrics[name] > 0 ? each.metrics[name] : null, bounds: BOUNDS.log, height: 100, log: true }
+      : { name, read: each => each.metrics[name], bounds: BOUNDS.around, height: 100 }),
   ];
   past.plots = past.titles.map((each, position) => {
     const title = put(target, "div", undefined, "chart-title");
     put(title, "span", each.name).title = each.name;
     each.value = put(title, "b");
     return timeChart(put(target, "div"), target.clientWidth, columns(each.read), {
-      ...each, times: position === past.titles.length - 1, range: bounds, marks: () => past.marks, pauses: () => past.pauses, intervals: () => past.intervals,
+      ...each, last: position === past.titles.length - 1, time: !past.steps, range: bounds, marks: () => past.marks, pauses: () => past.pauses, intervals: () => past.intervals,
       onCursor: moved, onSelect: view => zoom(view),
     });
   });
 }
 
-// The shown range of time. A range that follows is the last so many seconds.
+// The shown range. A range that follows is the last so many seconds.
 function bounds() {
-  const first = past.samples[0]?.time ?? 0, latest = past.samples.at(-1)?.time ?? 1;
+  const first = past.samples[0]?.x ?? 0, latest = past.samples.at(-1)?.x ?? 1;
   if (past.view) return past.view;
-  const from = past.last ? Math.max(first, latest - past.last) : first;
+  const from = past.last ? Math.max(first, xAt((past.samples.at(-1)?.time ?? 0) - past.last)) : first;
   return [from, Math.max(latest, from + 10)];
 }
 function rescale() {
@@ -85,9 +105,9 @@ function zoom(view, last = 0) {
   rescale();
 }
 function change(how) {
-  const [from, to] = bounds(), width = to - from, first = past.samples[0]?.time, latest = past.samples.at(-1)?.time;
+  const [from, to] = bounds(), width = to - from, first = past.samples[0]?.x, latest = past.samples.at(-1)?.x;
   if (first === undefined) return;
-  const centre = past.shown !== null && past.samples[past.shown] ? past.samples[past.shown].time : (from + to) / 2;
+  const centre = past.shown !== null && past.samples[past.shown] ? past.samples[past.shown].x : (from + to) / 2;
   const inside = Math.min(Math.max(centre, from), to);
   const [factor, shift] = { in: [0.5, 0], out: [2, 0], earlier: [1, -0.25], later: [1, 0.25] }[how];
   const start = factor === 1 ? from + shift * width : inside - (inside - from) * factor, wide = Math.max(width * factor, 5);
@@ -110,7 +130,7 @@ function moved(plot) {
 function readout() {
   const { plot } = past;
   const index = past.shown ?? past.samples.length - 1, sample = past.samples[index], target = by("readout");
-  const during = sample && past.intervals.find(each => each.from < sample.time && sample.time <= each.to);
+  const during = sample && past.intervals.find(each => each.to === sample);
   past.titles.forEach(each => write(each.value, each.strip ? during ? `${percent(during.share)} training` : ""
     : sample ? text(each.read(sample)) : ""));
   target.replaceChildren();
@@ -121,7 +141,7 @@ function readout() {
   put(target, "b", past.shown === null ? `Latest, ${clock(sample.time)}` : clock(sample.time));
   target.append(` · step ${grouped(sample.step)} · round ${sample.round} · world of ${sample.world_size}`);
   const at = plot ? plot.cursor.left : null;
-  const near = plot ? past.marks.filter(mark => Math.abs(plot.valToPos(mark.time, "x") - at) < NEAR) : past.shown === null
+  const near = plot ? past.marks.filter(mark => Math.abs(plot.valToPos(mark.x, "x") - at) < NEAR) : past.shown === null
     ? past.marks.filter(mark => mark.plan).slice(-1) : [];
   for (const mark of near.slice(-3)) {
     put(target, "br");
@@ -132,24 +152,24 @@ function readout() {
 }
 const text = value => drawable(value) === null ? "-" : value === 0 ? "0" : number(value, 5);
 
-// Puts the cursor of all charts at a time, as the mouse would.
-function pointAt(time) {
+// Puts the cursor of all charts at a time or step, as the mouse would.
+function pointAt(x) {
   const plot = past.plots[0];
   if (!plot || !past.samples.length) return;
   const [from, to] = bounds();
-  if (time < from || time > to) zoom([time - (to - from) / 2, time + (to - from) / 2]);
-  plot.setCursor({ left: plot.valToPos(time, "x"), top: 10 }, true, true);
+  if (x < from || x > to) zoom([x - (to - from) / 2, x + (to - from) / 2]);
+  plot.setCursor({ left: plot.valToPos(x, "x"), top: 10 }, true, true);
 }
 function step(direction) {
   const from = past.shown ?? (direction < 0 ? past.samples.length : -1);
   const sample = past.samples[Math.min(Math.max(from + direction, 0), past.samples.length - 1)];
-  if (sample) pointAt(sample.time);
+  if (sample) pointAt(sample.x);
 }
 function nextPlan(direction) {
   const now = past.shown === null ? Infinity * -direction : past.plots[0].posToVal(past.plots[0].cursor.left, "x");
-  const plans = past.marks.filter(mark => mark.plan && direction * (mark.time - now) > 0.5);
+  const plans = past.marks.filter(mark => mark.plan && direction * (mark.x - now) > 0.5);
   const mark = direction > 0 ? plans[0] : plans.at(-1);
-  if (mark) pointAt(mark.time);
+  if (mark) pointAt(mark.x);
 }
 const KEYS = {
   ArrowLeft: () => step(-1), ArrowRight: () => step(1), "+": () => change("in"), "=": () => change("in"), "-": () => change("out"),
@@ -170,6 +190,12 @@ by("history").addEventListener("click", event => {
   const button = event.target.closest("button");
   if (button?.dataset.range) zoom(null, Number(button.dataset.range));
   if (button?.dataset.zoom) change(button.dataset.zoom);
+  if (button?.dataset.axis) {
+    past[button.dataset.axis] = !past[button.dataset.axis];
+    button.setAttribute("aria-pressed", String(past[button.dataset.axis]));
+    overTime(present.samples, present.plans, present.events);
+    zoom(null, past.last);
+  }
 });
 new ResizeObserver(() => {
   const width = by("charts").clientWidth;

@@ -275,7 +275,7 @@ class AutoScaler:
             return None
         if self._missing_since is None:
             self._missing_since = at.now
-        if at.now - self._missing_since < THRESHOLDS.missing_seconds or not at.may_decide:
+        if at.now - self._missing_since < THRESHOLDS.pause_seconds or not at.may_decide:
             return None
         self._missing_since = at.now
         bounds = needs.bounds_by_need(scaling, self.memory.resources.peaks)

@@ -17,6 +17,7 @@ from elasticjob_api.elasticjob import (
     ReplicaStatus,
 )
 from elasticjob_api.indices import IndexSet, format_indices
+from elasticjob_api.job_sizes import RUNNING, has_started
 from elasticjob_api.times import format_time
 from msgspec.structs import replace
 
@@ -33,9 +34,7 @@ from elasticjob_operator.core.conditions import (
     without_conditions,
 )
 from elasticjob_operator.core.member_counts import (
-    RUNNING,
     enough_to_start,
-    has_started,
     has_too_few_members,
     missing_members,
     printed_role,

@@ -10,16 +10,12 @@ from elasticjob_api.elasticjob import (
     ReplicaStatus,
 )
 from elasticjob_api.indices import format_indices, is_index, parse_indices
+from elasticjob_api.job_sizes import needed_size, start_size
 from elasticjob_api.job_status import ENDED
 from msgspec.structs import replace
 
-from elasticjob_operator.core.conditions import (
-    condition_of,
-)
 from elasticjob_operator.core.members.terminations import permanently_failed
 from elasticjob_operator.core.model.observed import Observed
-
-RUNNING = "Running"
 
 
 def with_counts(observed: Observed, status: ElasticJobStatus) -> ElasticJobStatus:
@@ -87,11 +83,7 @@ def has_too_few_members(job: ElasticJob, status: ElasticJobStatus, role: str) ->
     replica = status.replica_statuses.get(role)
     if replica is None:
         return True
-    started = has_started(status)
-    needed = (
-        job.spec.replica_specs[role].min_replicas if started else _start_size(job, role, replica)
-    )
-    return _ready_or_succeeded(replica) < needed
+    return _ready_or_succeeded(replica) < needed_size(job, status, role)
 
 
 def printed_role(job: ElasticJob) -> str:
@@ -123,24 +115,12 @@ def _without_counts(status: ElasticJobStatus) -> ElasticJobStatus:
     )
 
 
-def has_started(status: ElasticJobStatus) -> bool:
-    """Return whether the job has started since its last suspension or attempt."""
-    running = condition_of(status, RUNNING)
-    return running is not None and running.status == "True"
-
-
 def enough_to_start(job: ElasticJob, status: ElasticJobStatus) -> bool:
     """Return whether each role has as many members as the job needs to start."""
     return all(
-        _ready_or_succeeded(replica) >= _start_size(job, role, replica)
+        _ready_or_succeeded(replica) >= start_size(job, status, role)
         for role, replica in status.replica_statuses.items()
     )
-
-
-def _start_size(job: ElasticJob, role: str, replica: ReplicaStatus) -> int:
-    if job.spec.run_policy.start_policy == "AllReady":
-        return replica.desired
-    return min(job.spec.replica_specs[role].min_replicas, replica.desired)
 
 
 def _ready_or_succeeded(replica: ReplicaStatus) -> int:
@@ -152,6 +132,6 @@ def missing_members(job: ElasticJob, status: ElasticJobStatus) -> str:
     short = [
         f"{_ready_or_succeeded(replica)} of {size} {role}s ready"
         for role, replica in status.replica_statuses.items()
-        if _ready_or_succeeded(replica) < (size := _start_size(job, role, replica))
+        if _ready_or_succeeded(replica) < (size := start_size(job, status, role))
     ]
     return f"waiting: {', '.join(short)}" if short else ""

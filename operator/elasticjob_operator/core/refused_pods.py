@@ -11,6 +11,7 @@ from collections.abc import Collection, Mapping
 
 from elasticjob_api import names
 from elasticjob_api.elasticjob import ElasticJobStatus
+from elasticjob_api.job_sizes import has_started
 from elasticjob_api.times import parse_time
 
 from elasticjob_operator.core.conditions import (
@@ -19,7 +20,7 @@ from elasticjob_operator.core.conditions import (
     with_condition,
     without_conditions,
 )
-from elasticjob_operator.core.member_counts import has_started, has_too_few_members
+from elasticjob_operator.core.member_counts import has_too_few_members
 from elasticjob_operator.core.members.reconcile_result import JobFailure
 from elasticjob_operator.core.model.actions import CreatePod
 from elasticjob_operator.core.model.observed import Observed

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from elasticjob_api import names
 from elasticjob_api.elasticjob import ElasticJobStatus
+from elasticjob_api.job_sizes import has_started
 
 from elasticjob_operator.core import member_counts
 from elasticjob_operator.core.member_counts import has_too_few_members
@@ -53,7 +54,7 @@ def waiting_roles(observed: Observed, status: ElasticJobStatus) -> dict[str, lis
     if not any(spec.depends_on for spec in job.spec.replica_specs.values()):
         return {}
     counted = member_counts.with_counts(observed, status)
-    if member_counts.has_started(counted):
+    if has_started(counted):
         return {}
     waiting = {
         role: [

@@ -15,13 +15,14 @@ from elasticjob_dashboard.jobs import (
     Rights,
     VisibleJobs,
     jobs_sections,
+    offered,
     requested_gpus,
     shown_job,
     shown_plan,
 )
 
 NOW = 1_000_000.0
-ALL = {"ns": Rights(suspend=True, scale=True)}
+ALL = {"ns": Rights(patch=True, scale=True)}
 
 
 def job(
@@ -116,11 +117,12 @@ def test_changes_are_offered_where_the_user_may_and_the_job_takes_them() -> None
         return offered
 
     suspended = job(spec={"runPolicy": {"suspend": True}})
-    assert offers(job(), rights=ALL) == ["suspend", "scale"]
-    assert offers(suspended, rights=ALL) == ["resume"]
+    assert offers(job(), rights=ALL) == ["suspend", "scale", "stop"]
+    assert offers(suspended, rights=ALL) == ["resume", "stop"]
     assert offers(job(phase="Failed"), rights=ALL) == []
     assert offers(job(spec={"runPolicy": {"stop": True}}), rights=ALL) == []
     assert offers(job(), rights={"ns": Rights(scale=True)}) == ["scale"]
+    assert offered(job(), ALL["ns"]).items() <= page(job(), rights=ALL)["ns/a"].items()
     assert offers(job()) == []
     assert offers(job(), rights={"other": ALL["ns"]}) == []
 

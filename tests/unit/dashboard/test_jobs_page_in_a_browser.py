@@ -1,4 +1,4 @@
-"""Opens the page of all jobs in a browser: counts, filter, and what it says without a token."""
+"""Opens the page of all jobs in a browser: counts, filter, order, and the page without a token."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from tests.support.served_jobs import TOKEN, served_jobs
 pytestmark = pytest.mark.guarantee("page-of-all-jobs")
 
 
-def job(name: str, phase: str) -> ShownJob:
+def job(name: str, phase: str, **progress: float) -> ShownJob:
     found = {
         "metadata": {"name": name, "namespace": "ns", "uid": name},
         "spec": {"framework": "custom", "replicaSpecs": {"worker": {"template": {}}}},
-        "status": {"phase": phase},
+        "status": {"phase": phase, "progress": progress},
     }
     return shown_job(msgspec.convert(found, ElasticJob))
 
@@ -46,6 +46,24 @@ async def test_a_count_shows_its_jobs_and_the_filter_is_in_the_address() -> None
         assert linked.page.url == f"{url}?filter=stopped"
         assert await linked.page.get_attribute("[data-filter='stopped']", "aria-pressed") == "true"
         assert [*page.problems, *linked.problems] == []
+
+
+async def test_a_click_sorts_by_a_column_and_the_third_gives_the_first_order_again() -> None:
+    jobs = [
+        job("a", "Running", samplesPerSecond=100.0),
+        job("b", "Retrying"),
+        job("c", "Running", samplesPerSecond=20.0),
+    ]
+    async with served_jobs(jobs) as url, open_browser() as browser:
+        page = await visit(browser, f"{url}#token={TOKEN}")
+        await page.until_text("#counts", "3 jobs")
+        shown = []
+        for _ in range(4):
+            order = await page.page.get_attribute("#jobs th:nth-child(4)", "aria-sort")
+            shown.append((order, "".join(await names_of(page))))
+            await page.page.click("#jobs th:nth-child(4) button")
+        assert shown == [(None, "bac"), ("ascending", "cab"), ("descending", "acb"), (None, "bac")]
+        assert page.problems == []
 
 
 async def test_nothing_is_live_before_a_token_is_given() -> None:

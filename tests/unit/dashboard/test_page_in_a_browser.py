@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 from elasticjob_api.v1 import job_pb2
+from elasticjob_dashboard.page import Page
 
 from tests.support.browser import Visit, open_browser, visit
 from tests.support.served_page import answers_of, served_page
@@ -141,6 +142,42 @@ async def test_the_time_line_has_a_gap_where_nothing_trained_and_shares_of_one_t
         await page.until_text("#goodput", "75 %")
         await page.until_text("#spent-key", "training 45 min 0 s, 75 %", "suspended 1 h 0 min")
         assert page.problems == []
+
+
+@pytest.mark.guarantee("page-shows-the-job")
+async def test_over_steps_repeated_ones_count_once_and_a_log_scale_has_positive_values() -> None:
+    async with served_page() as served, open_browser() as browser:
+        served.answers = answers_of()
+        samples = served.answers.history.samples
+        for number in range(51, 101):  # the larger world continued from a checkpoint
+            samples[number].step = number - 20
+        samples[100].metrics["loss"] = -1
+        served.answers.report.began = samples[0].time
+        served.answers.report.outcome.completed = samples[0].time + 7200
+        served.answers.report.member_hours = 6.5432
+        page = await visit(browser, served.url)
+        await page.until_text("#facts", "Duration\n2 h 0 min", "Member-hours\n6.54")
+        await page.until_text("#charts", "loss\n-1")
+        await page.page.click("[data-axis='log']")
+        await page.until(
+            "no value", lambda: page.text("#charts"), lambda text: "loss\n-1" not in text
+        )
+        await page.page.click("[data-axis='steps']")
+        await page.page.focus("#charts")
+        for _ in range(32):
+            await page.page.keyboard.press("ArrowRight")
+        await page.until_text("#readout", "step 31 ", "world of 12")
+        await page.page.keyboard.press("[")
+        await page.until_text("#readout", "more is faster")
+        assert page.problems == []
+
+
+@pytest.mark.guarantee("page-shows-the-job")
+def test_only_the_page_with_the_rights_of_its_user_can_ask_for_a_change() -> None:
+    assert [
+        "POST" in page.text
+        for page in (Page(), Page(reads_logs=True), Page(reads_logs=True, of_all_jobs=True))
+    ] == [False, False, True]
 
 
 @pytest.mark.guarantee("page-shows-the-job")

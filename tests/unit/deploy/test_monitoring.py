@@ -7,12 +7,13 @@ import re
 from pathlib import Path
 
 import pytest
+import yaml
 
 from tests.support.documented_metrics import PAGE, documented
-from tests.support.monitoring import DASHBOARDS, alerts, panel_expressions
+from tests.support.monitoring import CASES, DASHBOARDS, alerts, panel_expressions
 
 SERVED = documented("The operator's") | documented("A master's")
-ADDED = {"namespace", "job_namespace", "job_name"}
+ADDED = {"namespace", "pod", "job_namespace", "job_name"}
 """Labels that the chart's ServiceMonitor and PodMonitor add."""
 _METRIC = re.compile(r"\belasticjob_\w+")
 _LABELS = re.compile(r"\bby \(([^)]*)\)")
@@ -35,8 +36,18 @@ def unserved(expression: str) -> set[str]:
 @pytest.mark.parametrize("rule", alerts(), ids=lambda rule: str(rule["alert"]))
 def test_an_alert_asks_for_served_metrics_and_is_documented(rule: dict[str, str]) -> None:
     assert not unserved(rule["expr"])
-    row = f"| `{rule['alert']}` | `{rule['expr']}` | {rule.get('for', '')} |"
+    expression = rule["expr"].replace("|", r"\|")
+    row = f"| `{rule['alert']}` | `{expression}` | {rule.get('for', '')} |"
     assert row in PAGE.read_text()
+
+
+def test_the_cases_for_promtool_have_only_served_series_and_fire_each_alert() -> None:
+    well, wrong, *_ = yaml.safe_load(CASES.read_text())["tests"]
+    for case in (well, wrong):
+        assert not [each for each in case["input_series"] if unserved(each["series"])]
+    (fired,) = wrong["promql_expr_test"]
+    names = {each["labels"] for each in fired["exp_samples"]}
+    assert names == {f'{{alertname="{rule["alert"]}"}}' for rule in alerts()}
 
 
 @pytest.mark.parametrize("dashboard", DASHBOARDS, ids=lambda path: path.stem)

@@ -24,7 +24,7 @@ from elasticjob_operator.work_queue import WorkQueue
 from prometheus_client.parser import text_string_to_metric_families
 
 from tests.support.documented_metrics import documented
-from tests.support.served_metrics import NAMESPACE, add_job, series
+from tests.support.served_metrics import NAMESPACE, add_job, add_pool, series
 
 
 @pytest_asyncio.fixture
@@ -75,7 +75,9 @@ async def test_the_documentation_lists_every_metric_with_its_type_and_labels(
 
     led = state.lead(Partition())
     led.queue = WorkQueue(work)
+    add_job(led.store, "other", phase="Running")
     key = add_job(led.store, "job")
+    add_pool(led.store, "pool", 60.0)
     with state.costs.measured(key):
         led.queue.add(key)
     await led.queue.close()
@@ -104,26 +106,32 @@ async def test_the_documentation_lists_every_metric_with_its_type_and_labels(
 
 async def test_a_job_has_series_until_it_is_deleted(state: OperatorState) -> None:
     store = state.lead(Partition()).store
-    key = add_job(store, "job")
+    add_job(store, "job")
     names = {"job_namespace": NAMESPACE, "job_name": "job"}
     found = series(state)
     assert found["elasticjob_job_step"] == [(names, 3)]
     assert ({**names, "state": "ready"}, 1) in found["elasticjob_job_members"]
     assert found["elasticjob_job_plans"] == [({**names, "phase": "New"}, 1)]
-    job = store.job(key)
-    assert job is not None
-    store.forget(job)
+    assert not found["elasticjob_job_master_ready"]
+    ready = {"type": "MasterReady", "status": "True"}
+    add_job(store, "lost", phase="Running", conditions=[{**ready, "status": "False"}])
+    add_job(store, "led", phase="Scaling", conditions=[ready])
+    masters = series(state)["elasticjob_job_master_ready"]
+    assert {labels["job_name"]: value for labels, value in masters} == {"lost": 0, "led": 1}
+    for each in list(store.jobs()):
+        store.forget(each)
     of_jobs = [values for name, values in series(state).items() if "_job_" in name]
     assert of_jobs
     assert not any(of_jobs)
 
 
-async def test_any_number_of_jobs_has_a_bounded_number_of_series_and_ended_jobs_have_none_first(
+async def test_the_number_of_series_is_bounded_and_jobs_that_ended_long_ago_are_left_out_first(
     state: OperatorState, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(job_metrics, "MAX_JOBS", 2)
+    monkeypatch.setattr(job_metrics, "MAX_JOBS", 4)
     store = state.lead(Partition()).store
-    add_job(store, "ended", phase="Failed", created="2026-01-01T00:00:00Z")
+    for name, day in (("ended", 5), ("lately", 7), ("before", 6)):
+        add_job(store, name, phase="Failed", completionTime=f"2026-01-0{day}T00:00:00Z")
     add_job(store, "newest", phase="Running", created="2026-01-04T00:00:00Z")
     add_job(store, "oldest", phase="Running", created="2026-01-02T00:00:00Z")
     add_job(store, "older", phase="Running", created="2026-01-03T00:00:00Z")
@@ -131,8 +139,23 @@ async def test_any_number_of_jobs_has_a_bounded_number_of_series_and_ended_jobs_
     assert [labels["job_name"] for labels, _ in found["elasticjob_job_phase"]] == [
         "oldest",
         "older",
+        "newest",
+        "lately",
     ]
     assert found["elasticjob_operator_jobs_without_metrics"] == [({}, 2)]
+
+
+async def test_a_pool_tells_since_when_a_job_waits(state: OperatorState) -> None:
+    store = state.lead(Partition()).store
+    add_pool(store, "full", 300.0, 120.0)
+    add_pool(store, "roomy")
+    found = {name: values for name, values in series(state).items() if "_pool_" in name}
+    full, roomy = ({"pool_namespace": NAMESPACE, "pool_name": name} for name in ("full", "roomy"))
+    assert found == {
+        "elasticjob_pool_jobs": [(full, 3), (roomy, 1)],
+        "elasticjob_pool_waiting_jobs": [(full, 2), (roomy, 0)],
+        "elasticjob_pool_waiting_since_timestamp_seconds": [(full, 120)],
+    }
 
 
 async def test_a_port_in_use_ends_the_operator_with_the_reason(state: OperatorState) -> None:

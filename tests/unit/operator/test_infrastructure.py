@@ -20,6 +20,7 @@ from elasticjob_kube.resources import (
     CONFIG_MAPS,
     COSCHEDULING_POD_GROUPS,
     ELASTIC_JOBS,
+    NATIVE_POD_GROUPS,
     PODS,
     ROLES,
     SCALE_PLANS,
@@ -41,7 +42,11 @@ from elasticjob_operator.work_queue import Retry
 from tests.support.simulator.cluster import DEFAULTS, JOB, NAMESPACE, Cluster, Operator, job_body
 
 KEY = JobKey(NAMESPACE, JOB)
-GROUPS = {"volcano": VOLCANO_POD_GROUPS, "coscheduling": COSCHEDULING_POD_GROUPS}
+GROUPS = {
+    "volcano": VOLCANO_POD_GROUPS,
+    "coscheduling": COSCHEDULING_POD_GROUPS,
+    "native": NATIVE_POD_GROUPS,
+}
 
 
 def policy(kind: str, **more: Any) -> Json:
@@ -105,6 +110,41 @@ def test_the_gang_is_the_master_and_every_role_at_its_least() -> None:
     )
     body["spec"]["runPolicy"]["schedulingPolicy"] = {"gang": "none"}
     assert gang.pod_group_spec(job(body)) is None
+
+
+def test_the_pods_of_a_native_gang_name_it_in_their_spec_and_have_its_priority() -> None:
+    of = job(job_body(2, 1, 4, **policy("native", priorityClassName="high")))
+    assert gang.pod_group_spec(of) == {
+        "schedulingPolicy": {"gang": {"minCount": 2}},
+        "priorityClassName": "high",
+    }
+    for pod in made(of):
+        assert pod["spec"]["schedulingGroup"] == {"podGroupName": JOB}
+        assert pod["spec"]["priorityClassName"] == "high"
+        assert pod["spec"]["schedulerName"] == "default-scheduler"
+
+
+@pytest.mark.parametrize(
+    ("field", "where", "said"),
+    [
+        ({"priorityClassName": "high"}, "worker", "schedulingPolicy.priorityClassName instead"),
+        ({"schedulerName": "mine"}, "worker", "'mine' in the templates of all roles"),
+        ({"preemptionPolicy": "Never"}, "master", "'Never' in the templates of all roles"),
+    ],
+)
+async def test_a_pod_that_would_keep_its_native_gang_from_being_scheduled_is_refused(
+    field: Json, where: str, said: str
+) -> None:
+    cluster = Cluster(**policy("native"))
+    spec = cluster._body["spec"]
+    of = spec["replicaSpecs"]["worker"] if where == "worker" else spec.setdefault("master", {})
+    of.setdefault("template", {}).setdefault("spec", {}).update(field)
+    await cluster.start()
+    path = "spec.replicaSpecs.worker" if where == "worker" else "spec.master"
+    message = cluster.job().status.message
+    assert cluster.job().status.phase == "Failed"
+    assert message.startswith(f"{path}.template.spec.{next(iter(field))}: with")
+    assert said in message
 
 
 @pytest.mark.parametrize("kind", ["volcano", "coscheduling"])
@@ -231,6 +271,26 @@ async def test_the_pod_group_comes_before_the_pods_and_follows_min_replicas() ->
     assert (VOLCANO_POD_GROUPS, JOB) in cluster.kube.objects, "a suspended job keeps its PodGroup"
 
 
+@pytest.mark.guarantee("native-gang")
+async def test_a_native_gang_is_as_large_as_the_job_needs_it_now() -> None:
+    cluster = Cluster(replicas=4, least=2, **policy("native"))
+
+    def count() -> int:
+        group = cluster.kube.objects[NATIVE_POD_GROUPS, JOB]
+        return int(group["spec"]["schedulingPolicy"]["gang"]["minCount"])
+
+    cluster._body["spec"]["runPolicy"]["startPolicy"] = "AllReady"
+    await cluster.create(ELASTIC_JOBS, cluster._body)
+    await cluster.operator.watch()
+    await cluster.operator.reconciler.reconcile(KEY)
+    assert count() == 5, "all replicas start together"
+    await cluster.settle()
+    assert count() == 3, "minReplicas, while it runs"
+    cluster.end("job-worker-0", 0)
+    await cluster.settle()
+    assert count() == 2, "an ended pod does not count any more"
+
+
 async def test_only_changes_by_other_clients_are_reported_as_restored_and_not_those_of_the_job(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -260,9 +320,17 @@ async def test_only_changes_by_other_clients_are_reported_as_restored_and_not_th
     ]
 
 
-@pytest.mark.parametrize("kind", ["volcano", "coscheduling"])
+@pytest.mark.parametrize("kind", GROUPS)
+@pytest.mark.parametrize(
+    "answer",
+    [
+        NotFound(404, "", "404 page not found"),
+        NotFound(404, "NotFound", "the server could not find the requested resource"),
+    ],
+    ids=["no group", "no kind"],
+)
 async def test_without_the_definition_the_job_says_which_one_and_starts_when_it_appears(
-    kind: str, monkeypatch: pytest.MonkeyPatch
+    kind: str, answer: NotFound, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     cluster = Cluster(replicas=2, **policy(kind))
     create = cluster.kube.create
@@ -271,7 +339,7 @@ async def test_without_the_definition_the_job_says_which_one_and_starts_when_it_
     async def unknown_kind(resource: Resource, namespace: str | None, body: Any) -> Any:
         if resource == GROUPS[kind]:
             tries.append(body["metadata"]["name"])
-            raise NotFound(404, "", "404 page not found")
+            raise answer
         return await create(resource, namespace, body)
 
     monkeypatch.setattr(cluster.kube, "create", unknown_kind)
@@ -282,8 +350,8 @@ async def test_without_the_definition_the_job_says_which_one_and_starts_when_it_
             await cluster.operator.reconciler.reconcile(KEY)
     assert len(tries) == 3, "one for each pause of the queue"
     message = cluster.job().status.message
-    assert f"{kind} needs the CustomResourceDefinition podgroups.{GROUPS[kind].group}" in message
-    assert "install " in message
+    assert f"{kind} needs podgroups.{GROUPS[kind].group}" in message
+    assert gang.SCHEDULERS[kind].remedy in message
     assert cluster.kube.all(PODS) == []
     before = cluster.kube.raw[ELASTIC_JOBS, JOB]
     with pytest.raises(Retry):

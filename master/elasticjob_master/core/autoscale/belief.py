@@ -149,7 +149,7 @@ def _best_sizes(
         worths = {n: objective.worths(part.means[n], n) for n in sizes}
         for number, weight in enumerate(part.weights):
             best = max(sizes, key=lambda n: worths[n][number])
-            least = part.means[best][number] + math.log(1 - THRESHOLDS.tolerance)
+            least = part.means[best][number] + math.log(1 - THRESHOLDS.noticeable)
             enough = min(n for n in sizes if n <= best and part.means[n][number] >= least)
             found[best, enough] = found.get((best, enough), 0.0) + weight
     return sorted(found.items())
@@ -162,7 +162,7 @@ def _expectation(
     rate = posterior.rate(size)
     low, high = posterior.band(size, _LOW, _HIGH)
     small = math.fsum(weight for (_, enough), weight in bests if size < enough)
-    waste = 1 + THRESHOLDS.change
+    waste = 1 + THRESHOLDS.worthwhile
     large = math.fsum(weight for (best, _), weight in bests if best * waste + 1 < size)
     return Expectation(
         size, rate, min(low, rate), max(high, rate), min(1.0, small), min(1.0, large)

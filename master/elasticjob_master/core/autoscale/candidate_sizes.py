@@ -36,8 +36,3 @@ def allowed(size: int, bounds: Bounds) -> int:
     """Return the largest size within the bounds that is not larger than this one."""
     size = min(max(size, bounds.minimum), bounds.maximum)
     return max(bounds.minimum, size // bounds.multiple_of * bounds.multiple_of)
-
-
-def twice(size: int, bounds: Bounds) -> int:
-    """Return the size that a look goes to."""
-    return max(size, allowed(2 * size, bounds))

@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import replace
 
 from elasticjob_master.core.autoscale import (
-    first_plan,
     lowering,
     needs,
     parameter_servers,
@@ -32,9 +31,6 @@ def decide(memory: ScalingMemory, now: ScalingInputs) -> ScalingDecision:
     memory, decision = parameter_servers.judge_trial(memory, now)
     if decision is not None:
         return decision
-    memory, decision = first_plan.compare_with_earlier_job(memory, now)
-    if decision is not None:
-        return needs.with_first_requests(decision, now)
     if may_change_resources:
         more = parameter_servers.more_for_servers(memory, now)
         if more is not None:

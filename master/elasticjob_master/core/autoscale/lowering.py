@@ -71,7 +71,7 @@ def lower_requests(memory: ScalingMemory, now: ScalingInputs) -> ScalingDecision
         peaks = memory.resources.peaks.get(name, RolePeaks(keeps_resources=True))
         cost = len(role.uses) * memory.rates.rescale_seconds
         waited = now.wall - max(peaks.since, peaks.lowered_at)
-        pays = cost <= THRESHOLDS.resources_cost * now.horizon
+        pays = cost <= THRESHOLDS.minor * now.horizon
         if peaks.keeps_resources or not role.uses or not pays or waited < THRESHOLDS.hour:
             continue
         before = peaks.before_lowering or (role.cpu, role.memory)
@@ -85,7 +85,7 @@ def lower_requests(memory: ScalingMemory, now: ScalingInputs) -> ScalingDecision
             return ScalingDecision(reason, after, resources={name: {"cpu": cpu}})
         fits = peaks.memory > 0 and rounded(2 * peaks.memory) <= role.memory / 2
         # Single members have more because they needed it.
-        may_lower = fits and not role.own_memory and waited >= THRESHOLDS.memory_waits * period
+        may_lower = fits and not role.own_memory and waited >= THRESHOLDS.lasting * period
         if may_lower and (lowered := _lowered_memory(memory, name, role, peaks)):
             return lowered
     return None

@@ -133,16 +133,19 @@ class MeasurementWindow:
         if begin is None or last is None or rate <= 0:
             return None
         spread = 0.0
-        if len(self.pieces) >= THRESHOLDS.pieces:
+        if len(self.pieces) > 1:
+            # Consecutive pieces are alike, so their mean varies more.
             error = stdev(self.pieces) / rate / math.sqrt(len(self.pieces))
-            spread = THRESHOLDS.related_pieces * error
+            spread = THRESHOLDS.reserve * error
         rescale = None
         before = self.previous_growth
         if before is not None:
             # What was trained since the last sample of the round before took this time.
             rescale = max(0.0, last[0] - before[0] - (last[1] - before[1]) / rate)
         part = min(1.0, (last[0] - begin[0]) / cooldown)
-        return Measurement(rate, rescale_seconds=rescale, part=part, spread=spread)
+        return Measurement(
+            rate, rescale_seconds=rescale, part=part, spread=spread, window_seconds=cooldown
+        )
 
     def _measure_from_now(self) -> None:
         self.measured_from = self.piece_from = self.last_growth

@@ -12,10 +12,10 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from statistics import fmean
 
+from elasticjob_api.job_policies import Autoscaling
 from msgspec.structs import replace
 
 from elasticjob_master.core.autoscale.scaling_memory import (
-    Inheritance,
     MeasuredRate,
     MeasuredRates,
     NodeSize,
@@ -37,6 +37,7 @@ class Measurement:
         spread: the standard error of the rate, relative to it, by its variation within the window;
             0 if unknown.
         rises: the rate still rises since the world began, so this is no mean of later windows.
+        window_seconds: the length of a window.
     """
 
     rate: float
@@ -45,6 +46,7 @@ class Measurement:
     at: float = 0.0
     spread: float = 0.0
     rises: bool = False
+    window_seconds: float = Autoscaling().cooldown_seconds
 
 
 def begin_search(
@@ -73,7 +75,7 @@ def begin_search(
     )
     kept = memory.rates.by_size if rates is None else rates
     memory = memory.with_rates(by_size=kept, strays=())
-    return replace(memory, search=search, inheritance=Inheritance())
+    return replace(memory, search=search)
 
 
 def adjusted_to(memory: ScalingMemory, *, size: int, setting: str) -> ScalingMemory:
@@ -106,7 +108,8 @@ def with_measurement(memory: ScalingMemory, size: int, measured: Measurement) ->
     if within > memory.rates.noise**2:
         memory = replace(memory, rates=_with_deviation(memory.rates, within))
     known = memory.rates.by_size.get(size)
-    settled = memory.search.settled_size == size
+    # A rate of an earlier job does not hold longer than one of this job that is as short.
+    settled = memory.search.settled_size == size and known is not None and known.weight > 1
     if measured.rises and not settled:
         known = None  # what was measured before was still slower
     elif known is not None and known.mean > 0:
@@ -114,8 +117,13 @@ def with_measurement(memory: ScalingMemory, size: int, measured: Measurement) ->
         strays = _strays(memory.rates, known.mean, measured.rate)
         memory = memory.with_rates(strays=strays)
         if strays:
-            faster = measured.rate > known.mean
-            if len(strays) < _lasting_windows(memory.search, faster=faster, settled=settled):
+            windows = THRESHOLDS.least_windows
+            if settled:
+                lasting = THRESHOLDS.lasting * THRESHOLDS.hour / measured.window_seconds
+                # By waiting with a slower job only members are lost.
+                windows = THRESHOLDS.most_windows if measured.rate > known.mean else lasting
+                windows *= memory.search.patience
+            if len(strays) < windows:
                 return memory
             return _after_change(memory, size, measured.at)
         if len(before) == 1:  # that window was noise, not a change
@@ -182,22 +190,10 @@ def _averaged(known: MeasuredRate | None, measured: Measurement) -> MeasuredRate
 
 def _strays(rates: MeasuredRates, mean: float, rate: float) -> tuple[float, ...]:
     """Return the consecutive rates that are too far from the mean, all above or all below it."""
-    if abs(rate / mean - 1) <= max(THRESHOLDS.change, THRESHOLDS.noises * rates.noise):
+    if abs(rate / mean - 1) <= max(THRESHOLDS.worthwhile, THRESHOLDS.noises * rates.noise):
         return ()
     same_side = all((stray > mean) == (rate > mean) for stray in rates.strays)
     return (*rates.strays, rate) if same_side else (rate,)
-
-
-def _lasting_windows(search: SizeSearch, *, faster: bool, settled: bool) -> float:
-    """Return how many windows in a row must stray until another search begins.
-
-    The wait doubles with each search that changed nothing: a throughput that changes by day and
-    night is not searched for every day.
-    """
-    if not settled:
-        return THRESHOLDS.least_windows
-    windows = THRESHOLDS.most_windows if faster else THRESHOLDS.slower_windows
-    return math.ldexp(windows, min(search.unchanged_searches, THRESHOLDS.doublings))
 
 
 def _after_change(memory: ScalingMemory, size: int, at: float) -> ScalingMemory:

@@ -78,7 +78,7 @@ def with_first_requests(decision: ScalingDecision, now: ScalingInputs) -> Scalin
     memory = decision.memory
     grows = decision.size is not None and decision.size > now.size
     # Members are added, then the others are replaced.
-    pays = 2 * memory.rates.rescale_seconds <= THRESHOLDS.resources_cost * now.horizon
+    pays = 2 * memory.rates.rescale_seconds <= THRESHOLDS.minor * now.horizon
     settled = decision.changes_nothing and memory.search.settled_size == now.size
     if not (grows or (settled and pays)) or now.wall < memory.resources.retry_at:
         return decision

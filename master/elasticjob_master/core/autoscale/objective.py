@@ -94,8 +94,8 @@ class Objective:
         if self.by_efficiency:
             return (self.efficiency - THRESHOLDS.noticeable) * math.log(size)
         if self.kind == "Cost":
-            return THRESHOLDS.as_cheap * math.log(self._price(size))
-        least = THRESHOLDS.noticeable if self.enough is None else THRESHOLDS.deadline_member
+            return (1 - THRESHOLDS.minor) * math.log(self._price(size))
+        least = THRESHOLDS.noticeable if self.enough is None else THRESHOLDS.minor
         return least * math.log(size)
 
     @property
@@ -111,7 +111,7 @@ class Objective:
         """Samples per second beyond which nothing is gained; None if more is always better."""
         if self.needed is None or self.rest is None:
             return None
-        return self.needed * (1 + THRESHOLDS.deadline_reserve + self.rest.noise)
+        return self.needed * (1 + THRESHOLDS.worthwhile + self.rest.noise)
 
     def cost(self, rate: float, size: int) -> float:
         """Return the price of a million samples."""

@@ -82,7 +82,7 @@ def fall_back(
         indices += ", …"
     reason = (
         f"{len(missing)} of {size} members have been missing for "
-        f"{THRESHOLDS.missing_seconds:.0f} s (index {indices}): fall back to {new_size}; more are "
+        f"{THRESHOLDS.pause_seconds:.0f} s (index {indices}): fall back to {new_size}; more are "
         f"requested again in {after.plans.pause_seconds:.0f} s"
     )
     return ScalingDecision(reason, after, remove=tuple(removed))

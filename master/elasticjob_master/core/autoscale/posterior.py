@@ -28,6 +28,7 @@ _LEVEL = 25.0
 """The variance of the level, which is unknown: it is far larger than any other one."""
 _TINY = 1e-10
 Vector = list[float]
+Roughness = tuple[float, float, float]
 
 
 @dataclass(frozen=True)
@@ -54,12 +55,19 @@ class _Part:
     Attributes:
         weights: the likelihoods of the shapes that are kept; all parts together sum up to 1.
         means: the expected logarithm of the rate by size, for each of these shapes.
-        covariance: of these logarithms, by two sizes; it is the same for every shape.
+        roughness: see `Thresholds`.
+        halves: the part of the covariance of each size that the measurements explain, as a root.
     """
 
     weights: Vector
     means: Mapping[int, Vector]
-    covariance: Mapping[tuple[int, int], float]
+    roughness: Roughness
+    halves: Mapping[int, Vector]
+
+    def covariance(self, first: int, second: int) -> float:
+        """Return that of the logarithms of the rates at two sizes; it is the same for every shape."""
+        explained: float = sum(map(mul, self.halves[first], self.halves[second]))
+        return _kernel(self.roughness, first, second) - explained
 
 
 @dataclass(frozen=True)
@@ -81,12 +89,14 @@ class Posterior:
 
     def band(self, size: int, low: float, high: float) -> tuple[float, float]:
         """Return the rates below which the truth is with these two likelihoods."""
-        points = [
-            (mean + deviation * math.sqrt(max(_TINY, part.covariance[size, size])), weight * each)
-            for part in self.parts
-            for mean, weight in zip(part.means[size], part.weights, strict=True)
-            for deviation, each in _NORMAL
-        ]
+        points = []
+        for part in self.parts:
+            root = math.sqrt(max(_TINY, part.covariance(size, size)))
+            points += [
+                (mean + deviation * root, weight * each)
+                for mean, weight in zip(part.means[size], part.weights, strict=True)
+                for deviation, each in _NORMAL
+            ]
         points.sort()
         ends = []
         for likelihood in (low, high):
@@ -112,7 +122,7 @@ class Posterior:
         gain = mean = likelihood = square = 0.0
         for part in self.parts:
             known = part.covariance
-            variance = known[size, size] + known[other, other] - 2 * known[size, other]
+            variance = known(size, size) + known(other, other) - 2 * known(size, other)
             deviation = math.sqrt(max(_TINY, variance))
             first = objective.worths(part.means[size], size)
             second = objective.worths(part.means[other], other)
@@ -140,8 +150,7 @@ def variance(rate: MeasuredRate, noise: float, now: float) -> float:
     Everything changes with time, so the error grows with age.
     """
     age = max(0.0, now - rate.at) / 3600 if rate.at else 0.0
-    least = max(noise, THRESHOLDS.least_noise)
-    return least * least / rate.weight + (THRESHOLDS.age_error * age) ** 2
+    return noise * noise / rate.weight + (THRESHOLDS.minor * age) ** 2
 
 
 def fit(
@@ -166,7 +175,7 @@ def fit(
     ]
     fitted = [_weighed(roughness, known, errors, residuals) for roughness in THRESHOLDS.roughness]
     most = max(max(logs) for logs, _ in fitted)
-    least = most + math.log(THRESHOLDS.negligible)
+    least = most - math.log(THRESHOLDS.shapes / 2)  # all the others together count less than two
     total = sum(sum(math.exp(each - most) for each in logs if each >= least) for logs, _ in fitted)
     parts = []
     for roughness, (logs, lower) in zip(THRESHOLDS.roughness, fitted, strict=True):
@@ -178,13 +187,10 @@ def fit(
     return Posterior(tuple(parts))
 
 
-Roughness = tuple[float, float, float]
-
-
 def _kernel(roughness: Roughness, first: int, second: int) -> float:
     """Return the covariance of two sizes: the level, neighbours' deviations, and that of its own."""
     _, own, near = roughness
-    distance = abs(math.log(first / second)) / THRESHOLDS.neighbourhood
+    distance = abs(math.log2(first / second))
     same = own * own if first == second else 0.0
     return _LEVEL + same + near * near * math.exp(-distance)
 
@@ -243,13 +249,7 @@ def _predicted(
         for factor, residual in zip(_solved(lower, half), residuals, strict=True):
             values = [value + factor * each for value, each in zip(values, residual, strict=True)]
         means[size] = values
-    covariance = {
-        (first, second): _kernel(roughness, first, second)
-        - sum(map(mul, halves[first], halves[second]))
-        for first in priors
-        for second in priors
-    }
-    return _Part(weights, means, covariance)
+    return _Part(weights, means, roughness, halves)
 
 
 def _solved(lower: Sequence[Vector], half: Sequence[float]) -> Vector:

@@ -113,7 +113,7 @@ def profiled(
     if settled is None or settled not in memory.rates.by_size:
         return shown if uses else None
     rate = round(memory.rates.mean(settled), 1)
-    inherited = memory.inheritance.inherited
+    inherited = memory.search.inherited
     return msgspec.structs.replace(shown, size=settled, rate=rate, inherited=inherited)
 
 

@@ -8,10 +8,8 @@ plans.
 
 from __future__ import annotations
 
-import math
 from statistics import fmean
 
-from elasticjob_master.core.autoscale.candidate_sizes import twice
 from elasticjob_master.core.autoscale.measurements import begin_search
 from elasticjob_master.core.autoscale.scaling_memory import MeasuredRate, ScalingMemory
 from elasticjob_master.core.autoscale.situation import Situation
@@ -39,27 +37,21 @@ def reopened(at: Situation) -> ScalingMemory:
 
 
 def _look(at: Situation) -> ScalingMemory | None:
-    """Return the memory at the beginning of a look at a larger size, once the rest has paid for it.
+    """Return the memory at the beginning of a search among larger sizes, once the rest has paid for it.
 
-    What gets better beyond the present size does not show there. Each wait is twice as long as the
-    one before.
+    What gets better beyond the present size does not show there.
     """
-    if twice(at.size, at.bounds) <= at.size:
+    if at.size >= at.bounds.maximum:
         return None
-    rest = look_seconds(at) / THRESHOLDS.least_gain / at.now.window_seconds
-    looks = at.search.looks
-    if at.search.settled_windows + 1 < math.ldexp(rest, min(looks, THRESHOLDS.doublings)):
+    measured = THRESHOLDS.trial_part * at.now.window_seconds
+    cost = 2 * at.memory.rates.rescale_seconds + measured
+    rest = cost / THRESHOLDS.least_gain / at.now.window_seconds
+    if at.search.settled_windows + 1 < at.search.patience * rest:
         return None
     # What was measured of larger sizes may not hold any more.
     rates = {n: rate for n, rate in at.memory.rates.by_size.items() if n <= at.size}
-    memory = begin_search(at.memory, at.size, rates=rates, most_plans=_PLANS)
-    return memory.with_search(looks=looks + 1)
-
-
-def look_seconds(at: Situation) -> float:
-    """Return what a look at another size costs at most: two rescales and the part of a window."""
-    measured = THRESHOLDS.trial_part * at.now.window_seconds
-    return 2 * at.memory.rates.rescale_seconds + measured
+    memory = begin_search(at.memory, at.size, rates=rates, most_plans=_PLANS // 2)
+    return memory.with_search(drifted_from=at.size)
 
 
 def _for_finish_time(at: Situation, enough: float) -> ScalingMemory | None:
@@ -78,8 +70,8 @@ def _for_finish_time(at: Situation, enough: float) -> ScalingMemory | None:
     windows = at.search.settled_windows
     larger = any(n > at.size and known.mean >= needed for n, known in at.known.items())
     could_be_met = larger or at.search.needed_rate <= at.search.settled_rate
-    late = present.mean < needed * (1 + THRESHOLDS.tolerance) and at.size < at.bounds.maximum
-    early = enough < THRESHOLDS.far_less * present.mean and at.size > at.bounds.minimum
+    late = present.mean < needed * (1 + THRESHOLDS.noticeable) and at.size < at.bounds.maximum
+    early = enough * THRESHOLDS.reserve < present.mean and at.size > at.bounds.minimum
     if late and could_be_met:
         again = windows > THRESHOLDS.least_windows
     else:

@@ -100,10 +100,10 @@ class SizeSearch(msgspec.Struct, frozen=True, omit_defaults=True):
         objective_key: identifies the objective of the search; empty before the first one.
         plans: the number of plans of this search.
         most_plans: the plans that it may make, besides those that go back to a measured size.
-        drifted_from: the size at which a change of the throughput began this search; else None.
-        unchanged_searches: the number of such searches in a row that ended where they began. Each
-            one doubles the wait for the next.
-        looks: the number of looks at larger sizes since a search for another reason.
+        drifted_from: the size at which this search began because the throughput has changed, or
+            may have at other sizes; None if it began for another reason.
+        unchanged_searches: the number of such searches in a row that ended where they began.
+        inherited: the number of jobs in a row that took the settled size over without a search.
     """
 
     requested_size: int | None = field(name="asked", default=None)
@@ -117,7 +117,15 @@ class SizeSearch(msgspec.Struct, frozen=True, omit_defaults=True):
     most_plans: int = field(name="most_moves", default=THRESHOLDS.search_plans)
     drifted_from: int | None = None
     unchanged_searches: int = field(name="fruitless", default=0)
-    looks: int = 0
+    inherited: int = 0
+
+    @property
+    def patience(self) -> int:
+        """The factor of the wait for the next such search: it doubles each time that nothing came of it.
+
+        So a throughput that changes by day and night is not searched for every day.
+        """
+        return 1 << min(self.unchanged_searches, THRESHOLDS.doublings)
 
 
 class PlanResults(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -230,34 +238,6 @@ class ResourceUse(msgspec.Struct, frozen=True, omit_defaults=True):
     peaks: Mapping[str, RolePeaks] = {}
 
 
-class ExpectedRate(msgspec.Struct, frozen=True):
-    """The throughput of an earlier job at the size with which this job began.
-
-    Attributes:
-        size: the number of members of the scaled role.
-        rate: samples per second.
-        job: the name of the earlier job.
-        inherited: the number of jobs in a row that took this size over without a search.
-    """
-
-    size: int
-    rate: float
-    job: str
-    inherited: int = 0
-
-
-class Inheritance(msgspec.Struct, frozen=True, omit_defaults=True):
-    """The facts that the job took over from an earlier job of its profile.
-
-    Attributes:
-        expected: the earlier job's throughput, until it is compared with the first window.
-        inherited: the number of jobs in a row, including this one, that settled without a search.
-    """
-
-    expected: ExpectedRate | None = None
-    inherited: int = 0
-
-
 class ScalingMemory(msgspec.Struct, frozen=True):
     """All of the state, by the rules that it belongs to."""
 
@@ -266,7 +246,6 @@ class ScalingMemory(msgspec.Struct, frozen=True):
     plans: PlanResults = PlanResults()
     servers: ServerTrials = ServerTrials()
     resources: ResourceUse = ResourceUse()
-    inheritance: Inheritance = Inheritance()
 
     def with_rates(self, **changes: Any) -> ScalingMemory:
         """Return the memory with other fields of `rates`."""
@@ -303,7 +282,7 @@ def stored(memory: ScalingMemory) -> dict[str, Any]:
         times={size: rate.at for size, rate in by_size.items()},
     )
     flat: dict[str, Any] = {}
-    parts = (memory.search, memory.plans, memory.servers, memory.resources, memory.inheritance)
+    parts = (memory.search, memory.plans, memory.servers, memory.resources)
     for part in (columns, replace(memory.rates, by_size={}), *parts):
         flat.update(msgspec.to_builtins(part, str_keys=True))
     return flat
@@ -330,5 +309,4 @@ def restored(flat: Mapping[str, Any]) -> ScalingMemory:
         plans=part(PlanResults),
         servers=part(ServerTrials),
         resources=part(ResourceUse),
-        inheritance=part(Inheritance),
     )

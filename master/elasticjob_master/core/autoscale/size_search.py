@@ -17,12 +17,12 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from elasticjob_master.core.autoscale.candidate_sizes import candidates, is_allowed, twice
+from elasticjob_master.core.autoscale.candidate_sizes import candidates, is_allowed
 from elasticjob_master.core.autoscale.decision import Bounds, ScalingDecision, ScalingInputs
 from elasticjob_master.core.autoscale.measurements import with_settled
 from elasticjob_master.core.autoscale.objective_text import meaning_text
 from elasticjob_master.core.autoscale.posterior import Gain, Posterior, fit, variance
-from elasticjob_master.core.autoscale.reopening import look_seconds, reopened
+from elasticjob_master.core.autoscale.reopening import reopened
 from elasticjob_master.core.autoscale.scaling_memory import ScalingMemory
 from elasticjob_master.core.autoscale.situation import Situation, compared_text, measured_text
 from elasticjob_master.core.autoscale.thresholds import THRESHOLDS
@@ -50,8 +50,6 @@ def next_size(memory: ScalingMemory, now: ScalingInputs, bounds: Bounds) -> Scal
         return _settle(at, f"{measured}; {bounds.limit} allows no other size")
     if size not in at.known:
         return ScalingDecision(f"{size} members train nothing", memory)
-    if at.search.looks and not at.search.plans:
-        return _look(at)
     return _by_model(at)
 
 
@@ -77,11 +75,10 @@ def _by_model(at: Situation) -> ScalingDecision:
     posterior = fit(at.known, at.memory.rates.noise, sizes, at.memory.rates.node)
     incumbent = _incumbent(at, posterior)
     facts = compared_text(at)
-    if at.search.looks and at.search.plans == 1 and incumbent != size:
-        return _after_look(at, posterior, incumbent, facts)
     if at.waits_for_more and incumbent == size:
         return ScalingDecision(f"{facts}; {at.bounds.limit}", at.memory)
-    horizon = min(THRESHOLDS.horizon_seconds, at.now.horizon)
+    longest = THRESHOLDS.lasting * THRESHOLDS.hour / 2
+    horizon = min(longest, at.now.horizon)
     gains = _gains(at, posterior, incumbent, sizes)
     trial = _best_trial(at, gains, horizon)
     if trial is not None:
@@ -92,14 +89,14 @@ def _by_model(at: Situation) -> ScalingDecision:
         back = posterior.gain(incumbent, size, at.now.objective)
         if back.likelihood < THRESHOLDS.surely and not at.is_exact:
             return _again(at, f"{facts}; {incumbent} may be better")
-        most = at.search.most_plans + THRESHOLDS.search_returns
+        most = at.search.most_plans + THRESHOLDS.search_plans // 4
         if at.search.plans < most:
             return _back(
                 at, incumbent, back.gain * (horizon - at.memory.rates.rescale_seconds), facts
             )
     if not at.is_exact:
         return _again(at, facts)
-    unpaid = _best_trial(at, gains, THRESHOLDS.horizon_seconds)
+    unpaid = _best_trial(at, gains, longest)
     if unpaid is not None:
         return _does_not_pay(at, unpaid.size, facts)
     return _settle(at, f"{facts}; no other size promises more than it costs to try")
@@ -122,8 +119,8 @@ def _bonus(at: Situation, size: int, other: int) -> float:
     """
     if not at.now.objective.by_efficiency and at.now.objective.kind != "Cost":
         return 0.0
-    slope = THRESHOLDS.tie_slope * math.log(size / other)
-    return max(-THRESHOLDS.tie, min(THRESHOLDS.tie, slope))
+    slope = THRESHOLDS.worthwhile * math.log(size / other)
+    return max(-THRESHOLDS.noticeable, min(THRESHOLDS.noticeable, slope))
 
 
 def _gains(
@@ -208,36 +205,10 @@ def _does_not_pay(at: Situation, target: int, facts: str) -> ScalingDecision:
     return ScalingDecision(reason, at.memory)
 
 
-def _requested(at: Situation, target: int, reason: str, *, last: bool = False) -> ScalingDecision:
-    """Return the decision to request a size; `last`: the search tries no other one after it."""
-    plans = at.search.plans + 1
-    if last:
-        plans = max(plans, at.search.most_plans)
-    after = at.memory.with_search(requested_size=target, plans=plans)
+def _requested(at: Situation, target: int, reason: str) -> ScalingDecision:
+    """Return the decision to request a size."""
+    after = at.memory.with_search(requested_size=target, plans=at.search.plans + 1)
     return ScalingDecision(reason, after, size=target)
-
-
-def _look(at: Situation) -> ScalingDecision:
-    """Request a larger size to see whether the job scales better than it did."""
-    target = twice(at.size, at.bounds)
-    measured = measured_text(at.memory, at.size, at.now)
-    if target <= at.size:
-        return _settle(at, measured)
-    cost = look_seconds(at)
-    reason = (
-        f"{measured}: grow to {target}, to see whether more members add more than before; this look "
-        f"costs about {cost:.0f} s, at most {THRESHOLDS.least_gain:.0%} of the rest"
-    )
-    return _requested(at, target, reason)
-
-
-def _after_look(at: Situation, posterior: Posterior, incumbent: int, facts: str) -> ScalingDecision:
-    """Return from a look, which is no search: the larger size has to prove itself."""
-    back = posterior.gain(incumbent, at.size, at.now.objective)
-    if not at.now.window_is_over and back.likelihood < THRESHOLDS.surely:
-        return _again(at, facts)
-    reason = f"{facts}: back to {incumbent}, the best that was measured"
-    return _requested(at, incumbent, reason, last=True)
 
 
 def _again(at: Situation, facts: str) -> ScalingDecision:

@@ -1,6 +1,8 @@
 """Makes the PodGroup by which a gang scheduler starts the fewest pods of a job together, or none.
 
 Volcano finds a pod's group by an annotation and has queues; coscheduling finds it by a label.
+Kubernetes' own scheduler finds it by a field. It holds every later pod, too, until the group has
+enough pods that have not ended, so its PodGroup follows what the job needs now.
 """
 
 from __future__ import annotations
@@ -11,6 +13,7 @@ from decimal import Decimal
 from typing import Any
 
 from elasticjob_api.elasticjob import ElasticJob
+from elasticjob_api.job_sizes import gang_size
 from elasticjob_api.meta import Json
 from elasticjob_api.quantity import parse_quantity
 
@@ -24,7 +27,8 @@ class Scheduler:
     Attributes:
         api_version: the API version of its PodGroup.
         name: the schedulerName of pods whose template has none.
-        product: what an administrator installs.
+        remedy: what an administrator does so that the cluster serves PodGroups.
+        native: whether it is Kubernetes' own, whose PodGroup has other fields.
         label: the pods' label that names their PodGroup, if a label does.
         annotation: their annotation that names it, if an annotation does.
         queues: whether it has queues, and a priority for the group.
@@ -32,7 +36,8 @@ class Scheduler:
 
     api_version: str
     name: str
-    product: str
+    remedy: str
+    native: bool = False
     label: str | None = None
     annotation: str | None = None
     queues: bool = False
@@ -42,15 +47,23 @@ SCHEDULERS: Mapping[str, Scheduler] = {
     "volcano": Scheduler(
         api_version="scheduling.volcano.sh/v1beta1",
         name="volcano",
-        product="Volcano",
+        remedy="install Volcano",
         annotation="scheduling.k8s.io/group-name",
         queues=True,
     ),
     "coscheduling": Scheduler(
         api_version="scheduling.x-k8s.io/v1alpha1",
         name="scheduler-plugins-scheduler",
-        product="the scheduler-plugins of Kubernetes SIG Scheduling",
+        remedy="install the scheduler-plugins of Kubernetes SIG Scheduling",
         label="scheduling.x-k8s.io/pod-group",
+    ),
+    "native": Scheduler(
+        api_version="scheduling.k8s.io/v1beta1",
+        name="default-scheduler",
+        remedy="start API server, scheduler and controller manager of Kubernetes 1.37 or later "
+        "with the feature gate GenericWorkload, and the API server with "
+        "--runtime-config=scheduling.k8s.io/v1beta1=true",
+        native=True,
     ),
 }
 
@@ -68,6 +81,32 @@ def scheduling_policy_error(job: ElasticJob) -> str | None:
             f"gang is {policy.gang}; set gang to volcano, or unset queue (Kueue's queue is the "
             f"job's label {KUEUE_QUEUE})"
         )
+    return _unequal_pods_error(job) if scheduler and scheduler.native else None
+
+
+def _unequal_pods_error(job: ElasticJob) -> str | None:
+    """Return the field by which a pod differs from others so that none of them is scheduled."""
+    templates = {
+        f"spec.replicaSpecs.{role}.template": spec.template
+        for role, spec in job.spec.replica_specs.items()
+    } | {"spec.master.template": job.spec.master.template}
+    specs = {field: (template or {}).get("spec") or {} for field, template in templates.items()}
+    for field, spec in specs.items():
+        if spec.get("priorityClassName"):
+            return (
+                f"{field}.spec.priorityClassName: with schedulingPolicy.gang native all pods have "
+                "the priority of their PodGroup; set it as "
+                "spec.runPolicy.schedulingPolicy.priorityClassName instead"
+            )
+    for key in ("schedulerName", "preemptionPolicy"):
+        wanted = {field: spec.get(key) for field, spec in specs.items()}
+        if len(set(map(str, wanted.values()))) > 1:
+            field = next(field for field, value in wanted.items() if value)
+            return (
+                f"{field}.spec.{key}: with schedulingPolicy.gang native the scheduler takes no "
+                f"pod unless all have one {key}; set {wanted[field]!r} in the templates of all "
+                "roles and of spec.master, or in none"
+            )
     return None
 
 
@@ -82,6 +121,8 @@ def with_scheduling(job: ElasticJob, pod: Json) -> Json:
         spec["priorityClassName"] = policy.priority_class_name
     if scheduler := SCHEDULERS.get(policy.gang):
         spec.setdefault("schedulerName", scheduler.name)
+        if scheduler.native:
+            spec["schedulingGroup"] = {"podGroupName": job.metadata.name}
         if scheduler.label:
             metadata["labels"] = {**metadata["labels"], scheduler.label: job.metadata.name}
         if scheduler.annotation:
@@ -101,6 +142,11 @@ def pod_group_spec(job: ElasticJob) -> Json | None:
     scheduler = SCHEDULERS.get(policy.gang)
     if scheduler is None:
         return None
+    priority = (
+        {"priorityClassName": policy.priority_class_name} if policy.priority_class_name else {}
+    )
+    if scheduler.native:
+        return {"schedulingPolicy": {"gang": {"minCount": gang_size(job)}}, **priority}
     roles = job.spec.replica_specs.values()
     total = pod_requests({"containers": [{"resources": job.spec.master.resources}]})
     for role in roles:
@@ -114,9 +160,7 @@ def pod_group_spec(job: ElasticJob) -> Json | None:
     }
     if scheduler.queues and policy.queue:
         spec["queue"] = policy.queue
-    if scheduler.queues and policy.priority_class_name:
-        spec["priorityClassName"] = policy.priority_class_name
-    return spec
+    return {**spec, **priority} if scheduler.queues else spec
 
 
 def template_requests(template: Mapping[str, Any]) -> dict[str, Decimal]:

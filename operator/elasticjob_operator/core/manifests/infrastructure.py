@@ -9,6 +9,7 @@ from typing import Any
 import msgspec
 from elasticjob_api import names
 from elasticjob_api.elasticjob import ElasticJob
+from elasticjob_api.job_sizes import gang_size
 from elasticjob_api.meta import Json, OwnerReference
 from elasticjob_api.ownership import ELASTIC_JOB, is_of_kind
 from elasticjob_api.query_token import query_token
@@ -85,7 +86,7 @@ def _network_policy(job: ElasticJob) -> Json:
 
 
 def manifest_inputs(job: ElasticJob) -> Hashable:
-    """Return the mutable fields of a job on which the manifests depend."""
+    """Return the mutable parts of a job on which the manifests depend."""
     policy = job.spec.run_policy.scheduling_policy
     if policy.gang == "none":
         return (policy.gang, job.profile)
@@ -98,6 +99,7 @@ def manifest_inputs(job: ElasticJob) -> Hashable:
         policy.priority_class_name,
         min_replicas,
         resources,
+        gang_size(job) if gang.SCHEDULERS[policy.gang].native else None,
     )
 
 

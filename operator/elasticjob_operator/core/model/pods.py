@@ -9,7 +9,7 @@ them: for a decision they are a value.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from elasticjob_api.indices import IndexSet, is_index
@@ -92,19 +92,13 @@ class RolePods:
 
     def copy(self) -> RolePods:
         """Return a copy that can be changed."""
-        return RolePods(
+        return replace(
+            self,
             by_index=self.by_index.copy(),
             strays=self.strays.copy(),
-            present=self.present,
-            live=self.live,
-            ready=self.ready,
-            shared=self.shared,
             ending=self.ending.copy(),
             pending=self.pending.copy(),
             later=self.later.copy(),
-            active_count=self.active_count,
-            ready_count=self.ready_count,
-            live_count=self.live_count,
         )
 
     def _count(self, pod: Pod, sign: int) -> None:

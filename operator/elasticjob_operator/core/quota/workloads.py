@@ -19,9 +19,9 @@ from typing import Any
 import msgspec
 from elasticjob_api import names
 from elasticjob_api.elasticjob import ElasticJob, ElasticJobStatus
+from elasticjob_api.job_sizes import has_started
 from elasticjob_api.times import format_time
 
-from elasticjob_operator.core.member_counts import has_started
 from elasticjob_operator.core.model.actions import (
     Action,
     CreateWorkload,

@@ -10,10 +10,9 @@ from elasticjob_api.indices import IndexSet, parse_indices
 from elasticjob_api.limits import MAX_ROLES
 from elasticjob_api.meta import Json
 from elasticjob_api.scale_requests import ScaleIn, ScaleOut
-from elasticjob_api.scaleplan import PodToCreate, PodToRemove, RolePlan, ScalePlanSpec
+from elasticjob_api.scaleplan import PodToCreate, PodToRemove, RolePlan, ScalePlanSpec, Source
 from msgspec import to_builtins
 
-from elasticjob_operator.core.members.effective_spec import present_roles
 from elasticjob_operator.core.model.observed import (
     Observed,
     owner_reference,
@@ -23,7 +22,7 @@ from elasticjob_operator.core.model.plan import PlanRefused
 from elasticjob_operator.core.scaling import scripts
 from elasticjob_operator.core.scaling.limits import check_bounds
 from elasticjob_operator.core.scaling.member_selection import dispensable_members, members_to_remove
-from elasticjob_operator.core.scaling.resolve import member_of
+from elasticjob_operator.core.scaling.resolve import check_role, member_of
 
 MAX_MEMBERS_PER_REQUEST = 1000
 """Members of a request at most: the bound of a ScalePlan's lists."""
@@ -47,31 +46,27 @@ def plan_for_request(observed: Observed, request: ScaleIn | ScaleOut) -> Json:
         ScaleOut.
     """
     job = observed.job
-    check_role(job, request)
+    check_role(job, request.spec.role, "spec.role")
     scripts.check(job, request.spec)
+    role = request.spec.role
+    created: list[PodToCreate] = []
+    removed: list[PodToRemove] = []
     if isinstance(request, ScaleOut):
-        spec = ScalePlanSpec(
-            job_name=job.metadata.name,
-            source="ScaleOut",
-            reason=f"ScaleOut {request.metadata.name}",
-            create_pods=[PodToCreate(role=request.spec.role)] * _count_to_add(job, request),
-            timeout_seconds=request.spec.timeout_seconds,
-            script=request.spec.script,
-            env=request.spec.env,
-        )
+        created = [PodToCreate(role=role)] * _count_to_add(job, request)
     else:
-        spec = ScalePlanSpec(
-            job_name=job.metadata.name,
-            source="ScaleIn",
-            reason=f"ScaleIn {request.metadata.name}",
-            remove_pods=[
-                PodToRemove(role=request.spec.role, index=index)
-                for index in sorted(_indices_to_remove(observed, request))
-            ],
-            timeout_seconds=request.spec.timeout_seconds,
-            script=request.spec.script,
-            env=request.spec.env,
-        )
+        indices = sorted(_indices_to_remove(observed, request))
+        removed = [PodToRemove(role=role, index=index) for index in indices]
+    source: Source = "ScaleOut" if isinstance(request, ScaleOut) else "ScaleIn"
+    spec = ScalePlanSpec(
+        job_name=job.metadata.name,
+        source=source,
+        reason=f"{source} {request.metadata.name}",
+        create_pods=created,
+        remove_pods=removed,
+        timeout_seconds=request.spec.timeout_seconds,
+        script=request.spec.script,
+        env=request.spec.env,
+    )
     return manifest(job, request_plan_name(request), spec, owner_reference(request))
 
 
@@ -114,19 +109,6 @@ def edited_replicas(job: ElasticJob, status: ElasticJobStatus) -> dict[str, int]
         for role, spec in job.spec.replica_specs.items()
         if role in status.replica_statuses and spec.size != status.replica_statuses[role].desired
     }
-
-
-def check_role(job: ElasticJob, request: ScaleIn | ScaleOut) -> None:
-    """Refuse a request for a role that the job does not have.
-
-    Raises:
-        PlanRefused: the job does not have it.
-    """
-    if request.spec.role not in (roles := present_roles(job)):
-        raise PlanRefused(
-            f"spec.role: {request.spec.role!r} is not a role of the job; it has "
-            f"{', '.join(sorted(roles))}"
-        )
 
 
 def _count_to_add(job: ElasticJob, request: ScaleOut) -> int:

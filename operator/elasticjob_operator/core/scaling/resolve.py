@@ -55,7 +55,7 @@ def resolve(job: ElasticJob, pods: Pods, plan: ScalePlan) -> ResolvedPlan:
         if is_removal and role not in before:
             continue  # the role has gone already
         if not is_removal:
-            _check_role(job, role, field)
+            check_role(job, role, field)
         if entry.replicas is not None:
             if entry.replicas < (more := len(created[role])):
                 raise PlanRefused(
@@ -140,7 +140,7 @@ def _named_members(
             continue
         role = entry.role or ""
         index = -1 if entry.index is None else entry.index
-        _check_role(job, role, f"{field}[{position}].role")
+        check_role(job, role, f"{field}[{position}].role")
         if index not in before[role]:
             raise PlanRefused(f"{field}[{position}].index: {index} is not a member of role {role}")
         members.append((role, index))
@@ -159,7 +159,7 @@ def _created(
     free = {role: indices.free() for role, indices in used.items()}
     for position, entry in enumerate(plan.spec.create_pods):
         field = f"spec.createPods[{position}]"
-        _check_role(job, entry.role, f"{field}.role")
+        check_role(job, entry.role, f"{field}.role")
         index = entry.index
         if index is None:
             index = next(free[entry.role])
@@ -239,7 +239,12 @@ def _check_resources_agree(
                 )
 
 
-def _check_role(job: ElasticJob, role: str, field: str) -> None:
+def check_role(job: ElasticJob, role: str, field: str) -> None:
+    """Refuse a role that the job does not have.
+
+    Raises:
+        PlanRefused: the job does not have it.
+    """
     if role not in (roles := present_roles(job)):
         raise PlanRefused(
             f"{field}: {role!r} is not a role of the job; it has {', '.join(sorted(roles))}"

@@ -117,6 +117,22 @@ def test_a_pod_that_does_not_run_says_why_in_the_clusters_words(
     assert read(pod(**status), JobPod).why_not_running == why
 
 
+def test_a_pod_that_the_scheduler_holds_for_its_gang_says_how_many_there_must_be() -> None:
+    held = pod(phase="Pending")
+    ended = pod(phase="Failed")
+    for each in (held, ended):
+        each["spec"] = {"schedulingGroup": {"podGroupName": "digits"}}
+    role = replace(JOB.spec.replica_specs["worker"], min_replicas=2)
+    job = replace(JOB, spec=replace(JOB.spec, replica_specs={"worker": role}))
+    why = "waits for its gang: the scheduler starts 3 pods of the job together, and 1 exist"
+    assert shown(page_about(job, [held, ended], [], [], NOW), width=200).count(why) == 1
+    seen = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": "full"}
+    held["status"]["conditions"] = [seen]
+    page = shown(page_about(job, [held], [], [], NOW), width=200)
+    assert "waits for its gang" not in page
+    assert "Unschedulable: full" in page
+
+
 def test_a_page_has_plans_failures_and_events() -> None:
     wanted = ScalePlanSpec(job_name="digits", reason="faster")
     plans = [

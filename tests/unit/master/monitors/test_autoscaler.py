@@ -224,12 +224,12 @@ def test_nothing_is_asked_for_while_a_plan_is_unfinished_or_scaling_is_off() -> 
 
 def test_members_that_stay_missing_while_the_others_train_are_given_up() -> None:
     job = Job(members=2, desired=4)
-    job.train(0, int(THRESHOLDS.missing_seconds), 100.0)
+    job.train(0, int(THRESHOLDS.pause_seconds), 100.0)
     assert job.asked == []
     assert job.scaling.autoscaler.memory.rates.by_size == {}, (
         "an incomplete world says nothing about its size"
     )
-    job.train(int(THRESHOLDS.missing_seconds), int(THRESHOLDS.missing_seconds) + 2, 100.0)
+    job.train(int(THRESHOLDS.pause_seconds), int(THRESHOLDS.pause_seconds) + 2, 100.0)
     [decision] = job.asked
     assert decision.remove == (2, 3)
     assert decision.memory.plans.reached_size == 2
@@ -246,7 +246,7 @@ def test_the_end_of_a_plan_is_learned_from_once() -> None:
     assert (
         job.scaling.autoscaler.memory.plans.reached_size,
         job.scaling.autoscaler.memory.plans.pause_seconds,
-    ) == (5, 600.0)
+    ) == (5, 900.0)
     job.scaling.plan_ended(replace(unmet, number=2, reached_size=1))
     assert job.scaling.autoscaler.memory.plans.reached_size == 5, "an older plan changes nothing"
     job.scaling.use_number(4)

@@ -10,13 +10,8 @@ from typing import Any
 
 import pytest
 from elasticjob_api.limits import MAX_ROLES
-from elasticjob_master.core.autoscale.decision import (
-    Bounds,
-    ScalingDecision,
-    ScalingInputs,
-    UnwrittenRole,
-)
-from elasticjob_master.core.autoscale.first_plan import compare_with_earlier_job, first_plan
+from elasticjob_master.core.autoscale.decision import Bounds, ScalingInputs, UnwrittenRole
+from elasticjob_master.core.autoscale.first_plan import first_plan
 from elasticjob_master.core.autoscale.job_scaling import JobScaling, RoleResources
 from elasticjob_master.core.autoscale.measurements import Measurement, adjusted_to, with_measurement
 from elasticjob_master.core.autoscale.profile import (
@@ -31,7 +26,7 @@ from elasticjob_master.core.autoscale.profile import (
     read_profile,
     write_profile,
 )
-from elasticjob_master.core.autoscale.scaling_memory import ExpectedRate, RolePeaks, ScalingMemory
+from elasticjob_master.core.autoscale.scaling_memory import MeasuredRate, RolePeaks, ScalingMemory
 
 from bench.autoscale_worlds import World
 from tests.support.bare_job import BareJob
@@ -167,54 +162,37 @@ def test_the_first_plan_has_the_size_and_resources_of_all_roles_and_gives_the_nu
 def test_what_is_written_stands_above_the_profile() -> None:
     plan = begun(profiled_job(), unwritten={}, high=5)
     assert (plan.size, plan.resources, plan.replace) == (5, {}, ())
-    assert plan.memory.inheritance.expected is None, "at another size nothing can be compared"
+    assert plan.memory.search.settled_size is None, "at another size nothing can be compared"
     cramped = begun(profiled_job(), free_resources={"cpu": 10.0})
     assert cramped.resources == {}, "8 x 2 cores are more than resourceLimits leave"
     assert begun() is None
 
 
-def measured(
-    expected: ExpectedRate, rate: float, *, size: int = 8, whole: bool = True
-) -> tuple[ScalingMemory, ScalingDecision | None]:
-    memory = memory_of(asked=8, expected=expected, undoing=True)
-    memory = with_measurement(
-        adjusted_to(memory, size=size, setting="ps 1 x 0.6"), size, Measurement(rate)
-    )
-    now = ScalingInputs(
-        role="worker", size=size, bounds=Bounds(1, 64), window_is_over=whole, setting="ps 1 x 0.6"
-    )
-    return compare_with_earlier_job(memory, now)
+def after_windows(memory: ScalingMemory, *rates: float, size: int = 8) -> ScalingMemory:
+    """Return the memory after these windows, the first of which shows the setting."""
+    for rate in rates:
+        memory = adjusted_to(memory, size=size, setting="ps 1 x 0.6")
+        memory = with_measurement(memory, size, Measurement(rate))
+    return memory
 
 
-def test_a_job_that_trains_as_fast_as_the_earlier_one_has_settled_after_one_window() -> None:
-    expected = begun(profiled_job(inherited=2)).memory.inheritance.expected
-    assert expected is not None
-    early, decision = measured(expected, 800.0, whole=False)
-    assert decision is not None
-    assert decision.changes_nothing
-    assert early.search.settled_size is None
-    memory, settled = measured(expected, 790.0)
-    assert settled is not None
-    assert settled.memory == memory
-    assert (memory.search.settled_size, memory.inheritance.inherited) == (8, 3)
-    assert (
-        "790.0 samples/s, digits had trained 800.0: it is the same; settled at 8" in settled.reason
-    )
+def test_a_job_that_trains_as_fast_as_the_earlier_one_stays_at_its_size() -> None:
+    begin = begun(profiled_job(inherited=2), setting="ps 1 x 0.4").memory
+    memory = after_windows(begin, 790.0, 810.0)
+    assert (memory.search.settled_size, memory.search.inherited) == (8, 3)
+    assert memory.rates.by_size[8].weight == 3, "the earlier job's rate counts as one window"
 
 
 def test_a_job_that_trains_otherwise_searches_and_so_does_one_in_five() -> None:
-    expected = begun(profiled_job()).memory.inheritance.expected
-    assert expected is not None
-    other, decision = measured(expected, 500.0)
-    assert decision is None
-    assert other.inheritance.expected is None
-    assert other.search.settled_size is None
-    assert list(other.rates.by_size) == [8]
-    elsewhere, decision = measured(expected, 800.0, size=4)
-    assert decision is None
-    assert elsewhere.inheritance.expected is None, "another actor chose another size"
+    begin = begun(profiled_job(), setting="ps 1 x 0.4").memory
+    assert after_windows(begin, 500.0).search.settled_size == 8, "one window may be noise"
+    other = after_windows(begin, 500.0, 500.0)
+    assert (other.search.settled_size, other.search.inherited) == (None, 0)
+    assert other.rates.by_size == {8: MeasuredRate(500.0, 2)}
+    elsewhere = after_windows(begin, 400.0, size=4)
+    assert elsewhere.search.settled_size is None, "another actor chose another size"
     for changed in ({"inherited": MOST_JOBS - 1}, {"objective": "0.9"}, {"rate": 0.0}):
-        assert begun(profiled_job(**changed)).memory.inheritance.expected is None
+        assert begun(profiled_job(**changed)).memory.search.settled_size is None
         assert begun(profiled_job(**changed)).size == 8, "where to begin it is nevertheless"
 
 

@@ -438,8 +438,8 @@ def test_after_a_plan_that_was_not_fulfilled_growth_is_tried_again_after_a_growi
         assert again.size is not None
         assert again.size > 4
         memory = again.memory
-    assert pauses[:3] == [600.0, 1200.0, 2400.0]
-    assert pauses[-1] == 32 * 600.0
+    assert pauses[:3] == [900.0, 1800.0, 3600.0]
+    assert pauses[-1] == 32 * 900.0
     assert pending.after_fulfilled_plan(memory, 8).plans.reached_size is None
 
 

@@ -1,0 +1,137 @@
+"""Runs gangs of Kubernetes' own scheduler, with its feature gate, on the real scheduler.
+
+The node and its kubelet are played.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+from elasticjob_api.meta import Json
+from elasticjob_kube.resources import ELASTIC_JOBS, NATIVE_POD_GROUPS, PODS
+from elasticjob_kube.session import Kube
+from elasticjob_localcluster import cluster as clusters
+
+from tests.conftest import own_cluster
+from tests.support.fake_kubelet import end, kubelet
+from tests.support.operator_process import job, operator, phase, status_of
+from tests.support.wait import until
+
+pytestmark = pytest.mark.thorough
+
+_GATE = "--feature-gates=GenericWorkload=true"
+_FLAGS = {
+    "kube-apiserver": f"{_GATE} --runtime-config=scheduling.k8s.io/v1beta1=true",
+    "kube-controller-manager": _GATE,
+    "kube-scheduler": _GATE,
+}
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[clusters.Cluster]:
+    with own_cluster(tmp_path_factory, control_plane_only=True, flags=_FLAGS) as gated:
+        yield gated
+
+
+def gang_job(replicas: int, **policy: Any) -> Json:
+    """Return a job that needs all of its workers; each of its pods requests 100m CPU."""
+    body = job(
+        replicas=replicas,
+        master={"resources": {"requests": {"cpu": "100m", "memory": "64Mi"}}},
+        runPolicy={"schedulingPolicy": {"gang": "native"}, **policy},
+    )
+    body["spec"]["replicaSpecs"]["worker"]["minReplicas"] = replicas
+    return body
+
+
+async def placed(kube: Kube, namespace: str) -> dict[str, bool]:
+    """Return whether each pod that has not ended is on a node."""
+    found = (await kube.list(PODS, namespace))["items"]
+    return {
+        pod["metadata"]["name"]: "nodeName" in pod["spec"]
+        for pod in found
+        if pod["status"]["phase"] in ("Pending", "Running")
+    }
+
+
+async def least(kube: Kube, namespace: str) -> int:
+    group = await kube.get(NATIVE_POD_GROUPS, namespace, "job")
+    return int(group["spec"]["schedulingPolicy"]["gang"]["minCount"])
+
+
+async def with_members(kube: Kube, namespace: str, workers: str) -> Json:
+    return await until(
+        f"{workers} workers",
+        partial(status_of, kube, namespace, ELASTIC_JOBS, "job"),
+        lambda status: status.get("phase") == "Running" and status.get("workers") == workers,
+    )
+
+
+async def test_a_native_gang_starts_whole_or_not_at_all(
+    cluster: clusters.Cluster, kube: Kube, namespace: str, tmp_path: Path
+) -> None:
+    container = {
+        "name": "c",
+        "image": "i",
+        "resources": {"requests": {"cpu": "200m", "memory": "1Mi"}},
+    }
+    other = {"metadata": {"name": "other"}, "spec": {"containers": [container]}}
+    async with (
+        kubelet(kube, namespace, node=namespace, cpu="500m"),
+        operator(cluster.kubeconfig, namespace, tmp_path / "log"),
+    ):
+        await kube.create(PODS, namespace, other)
+        await until(
+            "the other pod has its node",
+            partial(placed, kube, namespace),
+            lambda found: all(found.values()),
+        )
+        await kube.create(ELASTIC_JOBS, namespace, gang_job(3))
+        status = await until(
+            "the scheduler's reason",
+            partial(status_of, kube, namespace, ELASTIC_JOBS, "job"),
+            lambda status: "minCount (4)" in status.get("message", ""),
+        )
+        assert status["phase"] != "Running"
+        pods = await placed(kube, namespace)
+        assert (len(pods), [name for name, has_node in pods.items() if has_node]) == (5, ["other"])
+        await kube.delete(PODS, namespace, "other", grace_seconds=0)
+        await with_members(kube, namespace, "3/3")
+
+
+@pytest.mark.guarantee("native-gang")
+async def test_a_member_that_is_replaced_is_not_held_for_those_that_have_ended(
+    cluster: clusters.Cluster, kube: Kube, namespace: str, tmp_path: Path
+) -> None:
+    async with (
+        kubelet(kube, namespace, node=namespace, cpu="1"),
+        operator(cluster.kubeconfig, namespace, tmp_path / "log"),
+    ):
+        await kube.create(ELASTIC_JOBS, namespace, gang_job(3))
+        await with_members(kube, namespace, "3/3")
+        assert await least(kube, namespace) == 4
+        await end(kube, namespace, "job-worker-2", 137)
+        await with_members(kube, namespace, "3/3")
+        await end(kube, namespace, "job-worker-0", 0)
+        await until("one less", partial(least, kube, namespace), lambda count: count == 3)
+        await end(kube, namespace, "job-worker-1", 137)
+        await with_members(kube, namespace, "2/3")
+        assert all((await placed(kube, namespace)).values())
+
+
+async def test_a_job_that_waits_for_all_members_has_all_of_them_in_its_gang_until_it_runs(
+    cluster: clusters.Cluster, kube: Kube, namespace: str, tmp_path: Path
+) -> None:
+    body = gang_job(3, startPolicy="AllReady")
+    body["spec"]["replicaSpecs"]["worker"]["minReplicas"] = 1
+    async with operator(cluster.kubeconfig, namespace, tmp_path / "log"):
+        await kube.create(ELASTIC_JOBS, namespace, body)
+        await phase(kube, namespace, ELASTIC_JOBS, "job", "Starting")
+        assert await least(kube, namespace) == 4
+        async with kubelet(kube, namespace, node=namespace, cpu="1"):
+            await with_members(kube, namespace, "3/3")
+            await until("minReplicas", partial(least, kube, namespace), lambda count: count == 2)
