@@ -22,6 +22,8 @@ _OTHER_ERRORS = re.compile(r"Fatal Python error: |panic: |what\(\):  |terminate 
 """What Python, Go and C++ write when they end a program."""
 _WARNING = re.compile(r"\[W[\d ]|.*Warning: ")
 """A warning, as PyTorch's libraries and Python write it."""
+_EARLIER_RETRIES = re.compile(r"^WARNING: Retrying \(Retry\(total=[1-9].*\n", re.MULTILINE)
+"""The retries of pip but the last one, which has the same reason."""
 _AGENT = "elasticjob-agent: "
 _REASONS = ("cannot run ", "not started: ", "broken node: ", names.KILLED_FOR_MEMORY)
 """The beginnings of the agent's lines that say why a program has ended; others only inform."""
@@ -50,9 +52,9 @@ def cause(text: str, code: int | None = None) -> str:
 def cause_first(text: str, most: int, code: int | None = None) -> str:
     """Return a text of at most this size that begins with its cause; its last part follows.
 
-    A text of one line, or one that begins with its cause, is returned as it is.
+    A text of one line, or one that begins with its cause, is returned as it is, but for retries.
     """
-    text = text.strip()
+    text = _EARLIER_RETRIES.sub("", text.strip())
     first = cause(text, code)[:most]
     if text.startswith(first) and len(text) <= most:
         return text

@@ -15,7 +15,7 @@ from elasticjob_api.job_status import ENDED
 from elasticjob_api.meta import Json
 from elasticjob_api.pod_identity import member_of_name
 from elasticjob_api.scaleplan import FINISHED
-from elasticjob_kube.resources import SCALE_INS, SCALE_OUTS, SCALE_PLANS, Resource
+from elasticjob_kube.resources import ELASTIC_JOBS, SCALE_INS, SCALE_OUTS, SCALE_PLANS, Resource
 
 from elasticjob_client.cluster import Cluster, ask
 from elasticjob_client.errors import ClientError, JobEnded, WrongArgument
@@ -123,6 +123,35 @@ async def request_size(cluster: Cluster, job: str, change: SizeChange) -> ScaleR
         cluster, resource, "", lambda: kube.create(resource, namespace, body), repeatable=False
     )
     return ScaleRequest(resource, made["metadata"]["name"])
+
+
+def resumes_later(job: ElasticJob) -> bool:
+    """Return whether the job is suspended by a user, so that it takes no requests now."""
+    policy = job.spec.run_policy
+    return policy.suspend and not policy.stop and job.status.phase not in ENDED
+
+
+async def set_size_for_resume(cluster: Cluster, job: ElasticJob, change: SizeChange) -> int:
+    """Set the size that a suspended job will have when it resumes; return it.
+
+    Raises `ClientError` if the role cannot have this size.
+    """
+    role = change.role
+    where = f"job {cluster.namespace}/{job.metadata.name}"
+    if (spec := job.spec.replica_specs.get(role)) is None or change.pods:
+        raise ClientError(f"{where}: {refusal(job, change)}; nothing is changed")
+    size = spec.size + change.add - change.remove if change.replicas is None else change.replicas
+    if why := size_error(job, role, size):
+        raise ClientError(f"{where}: {why}; nothing is changed")
+    body = {"spec": {"replicaSpecs": {role: {"replicas": size}}}}
+    name = job.metadata.name
+    await ask(
+        cluster,
+        ELASTIC_JOBS,
+        name,
+        lambda: cluster.kube.patch(ELASTIC_JOBS, cluster.namespace, name, body),
+    )
+    return size
 
 
 async def has_size(cluster: Cluster, job: ElasticJob, change: SizeChange) -> bool:

@@ -27,6 +27,7 @@ from elasticjob_operator.core.partitioning import Partition
 from elasticjob_operator.decision_costs import DecisionCosts
 from elasticjob_operator.job_keys import JobKey
 from elasticjob_operator.job_metrics import job_metrics
+from elasticjob_operator.pool_metrics import pool_metrics
 from elasticjob_operator.store import Store
 from elasticjob_operator.work_queue import WorkQueue
 
@@ -103,6 +104,7 @@ class OperatorState(Collector):
             jobs.add_metric([phase], number)
         yield jobs
         yield from job_metrics(stores)
+        yield from pool_metrics(stores)
         rules = max((len(store.restart_rules) for store in stores), default=0)
         yield GaugeMetricFamily(
             "elasticjob_operator_restart_rules", "The cluster's restart rules.", value=rules

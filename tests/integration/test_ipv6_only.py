@@ -40,6 +40,7 @@ torch.distributed.init_process_group("gloo")
 total = torch.tensor(torch.distributed.get_rank() + 1)
 torch.distributed.all_reduce(total)
 print("sum", total.item(), flush=True)
+torch.distributed.destroy_process_group()
 """
 SYSTEM_PYTHON = "/usr/bin/python3"
 

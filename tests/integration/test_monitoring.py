@@ -31,7 +31,7 @@ from prometheus_client import CollectorRegistry, generate_latest
 from tests.support.master_process import Master
 from tests.support.monitoring import ALERTS, CASES, DASHBOARDS, panel_expressions
 from tests.support.served_app import served_app
-from tests.support.served_metrics import NAMESPACE, add_job, masters_text, training_master
+from tests.support.served_metrics import NAMESPACE, add_job, add_pool, masters_text, training_master
 from tests.support.wait import until
 from tools.programs import find_prometheus
 
@@ -60,6 +60,7 @@ async def operator() -> AsyncIterator[OperatorState]:
         state.kube.answers["GET", 200] += 1
         led = state.lead(Partition())
         key = add_job(led.store, "job")
+        add_pool(led.store, "pool", 60.0)
         with state.costs.measured(key):
             led.queue = WorkQueue(_no_work)
         yield state

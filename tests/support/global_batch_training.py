@@ -62,6 +62,7 @@ def main() -> None:
         done = position.fresh - len(position.undone)
         model = dict(zip(*counts, strict=True))
         print(f"in the model: {model}; in the ledger: {done} of {batches._dataset.total}")
+    dist.destroy_process_group()
 
 
 if __name__ == "__main__":

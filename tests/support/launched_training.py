@@ -83,6 +83,7 @@ def main(new_model: Callable[[str | None], Any] | None = None) -> None:
         model.check(step, BATCH)
     if rank == 0:
         print(f"end: {step} steps, {samples} samples, sum {total}", flush=True)
+    dist.destroy_process_group()
 
 
 if __name__ == "__main__":

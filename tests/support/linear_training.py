@@ -153,3 +153,8 @@ def train(all_sum: Sum, gradient: Gradient) -> None:
 
 if __name__ == "__main__":
     train(*{"jax": jax, "tensorflow": tensorflow, "pytorch": torch}[sys.argv[1]]())
+    if sys.argv[1] == "pytorch":
+        # Otherwise the process may abort at its exit; it then trains again, alone.
+        from torch.distributed import destroy_process_group
+
+        destroy_process_group()

@@ -22,11 +22,13 @@ class PlayedApi:
         answers: the answers by method and end of the path (`GET elasticjobs/a`); else 404.
         requests: the requests that were received, in the same form.
         queries: the query of each request, such as `labelSelector=team=a`.
+        bodies: the bodies of the requests that had one.
     """
 
     answers: Mapping[str, Any]
     requests: list[str] = field(default_factory=list)
     queries: list[str] = field(default_factory=list)
+    bodies: list[bytes] = field(default_factory=list)
 
     @asynccontextmanager
     async def cluster(self, folder: Path) -> AsyncIterator[Cluster]:
@@ -48,6 +50,8 @@ class PlayedApi:
         called = f"{request.method} {request.path.partition('/ns/')[2]}"
         self.requests.append(called)
         self.queries.append(request.query_string)
+        if body := await request.read():
+            self.bodies.append(body)
         if called in self.answers:
             return web.json_response(self.answers[called])
         return web.json_response({"reason": "NotFound", "message": "not found"}, status=404)

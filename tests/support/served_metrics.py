@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from elasticjob_api.elasticpool import ElasticPool, ElasticPoolStatus
 from elasticjob_api.meta import ObjectMeta
 from elasticjob_api.scaleplan import ScalePlan, ScalePlanSpec
 from elasticjob_api.step_report import StepReport
@@ -14,6 +15,7 @@ from elasticjob_master.persistence.state_writer import StateWriter
 from elasticjob_master.persistence.store import NoStore
 from elasticjob_master.persistence.stored_state import EncodedState
 from elasticjob_master.server.metrics import CallCounts, Metrics
+from elasticjob_operator.core.sharing.facts import Memory
 from elasticjob_operator.http_server import OperatorState
 from elasticjob_operator.job_keys import JobKey
 from elasticjob_operator.store import Store
@@ -69,6 +71,19 @@ def add_job(store: Store, name: str, *, created: str = "", **status: object) -> 
     plan = {"metadata": {**metadata, "name": f"{name}-p", "uid": f"{name}-p"}}
     store.update(SCALE_PLANS, {**plan, "spec": {"jobName": name}})
     return key
+
+
+def add_pool(store: Store, name: str, *waiting_since: float) -> None:
+    """Add a pool to an operator's cache; its jobs wait since these times, and one has its size."""
+    waiting = len(waiting_since)
+    pool = ElasticPool(
+        metadata=ObjectMeta(name=name, namespace=NAMESPACE, uid=name),
+        status=ElasticPoolStatus(jobs=waiting + 1, waiting=waiting),
+    )
+    store.pools.update(None, pool)
+    memories = store.pools.memories(pool)
+    for number, since in enumerate((None, *waiting_since)):
+        memories[f"{name}-{number}"] = Memory(waits_since=since)
 
 
 def series(state: OperatorState) -> dict[str, list[tuple[dict[str, str], float]]]:

@@ -11,7 +11,15 @@ from elasticjob_api.elasticjob import ElasticJob
 from elasticjob_client.cluster import Access, Cluster
 from elasticjob_client.errors import ClientError, NoSuchObject, WrongArgument
 from elasticjob_client.jobs import delete_job, set_run_policy
-from elasticjob_client.scaling import SizeChange, has_size, parse_size, request_size, wait_for_end
+from elasticjob_client.scaling import (
+    SizeChange,
+    has_size,
+    parse_size,
+    request_size,
+    resumes_later,
+    set_size_for_resume,
+    wait_for_end,
+)
 from elasticjob_client.waiting import parse_milestone, wait_for
 
 from elasticjob_cli.common.arguments import Argument, Option
@@ -71,7 +79,7 @@ def scale(
     """Change the number of a job's members.
 
     Members that leave save first. Changes are carried out one after the other. Without --wait the
-    command only requests the change.
+    command only requests the change. A suspended job resumes with the new size.
     """
     with reported():
         change = _size_change(size, remove or [], role)
@@ -83,6 +91,9 @@ def scale(
             return
 
     async def work(cluster: Cluster, found: ElasticJob) -> str:
+        if resumes_later(found):
+            members = counted(await set_size_for_resume(cluster, found, change), change.role)
+            return f"job {found.metadata.name} is suspended; it resumes with {members}"
         if await has_size(cluster, found, change):
             members = counted(change.replicas or 0, change.role)
             return f"job {found.metadata.name} has {members} already; nothing is requested"

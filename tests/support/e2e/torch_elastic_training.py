@@ -45,6 +45,7 @@ def main() -> None:
             note(folder, task, str(dist.get_world_size()), first)
         time.sleep(STEP_SECONDS)
     note(folder, task, "end", step)
+    dist.destroy_process_group()
 
 
 def note(folder: Path, task: str, what: str, step: int) -> None:

@@ -74,6 +74,15 @@ def test_a_text_begins_with_its_cause_and_ends_with_its_last_part() -> None:
     assert cause_first("the last words\n", 400, 1) == "the last words"
 
 
+def test_of_the_retries_of_pip_only_the_last_is_shown() -> None:
+    retries = [
+        f"WARNING: Retrying (Retry(total={left})) after: no route" for left in range(4, -1, -1)
+    ]
+    error = "ERROR: No matching distribution found for foo"
+    assert cause_first("\n".join([*retries, error]), 400, 1) == f"{error}\n{retries[-1]}\n{error}"
+    assert cause_first(retries[0], 400) == retries[0]
+
+
 @given(st.text(), st.integers(1, 300), st.integers(0, 255))
 def test_any_text_has_a_bounded_cause(words: str, most: int, code: int) -> None:
     assert len(cause_first(words, most, code)) <= most

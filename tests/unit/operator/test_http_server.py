@@ -24,7 +24,7 @@ from elasticjob_operator.work_queue import WorkQueue
 from prometheus_client.parser import text_string_to_metric_families
 
 from tests.support.documented_metrics import documented
-from tests.support.served_metrics import NAMESPACE, add_job, series
+from tests.support.served_metrics import NAMESPACE, add_job, add_pool, series
 
 
 @pytest_asyncio.fixture
@@ -77,6 +77,7 @@ async def test_the_documentation_lists_every_metric_with_its_type_and_labels(
     led.queue = WorkQueue(work)
     add_job(led.store, "other", phase="Running")
     key = add_job(led.store, "job")
+    add_pool(led.store, "pool", 60.0)
     with state.costs.measured(key):
         led.queue.add(key)
     await led.queue.close()
@@ -142,6 +143,19 @@ async def test_the_number_of_series_is_bounded_and_jobs_that_ended_long_ago_are_
         "lately",
     ]
     assert found["elasticjob_operator_jobs_without_metrics"] == [({}, 2)]
+
+
+async def test_a_pool_tells_since_when_a_job_waits(state: OperatorState) -> None:
+    store = state.lead(Partition()).store
+    add_pool(store, "full", 300.0, 120.0)
+    add_pool(store, "roomy")
+    found = {name: values for name, values in series(state).items() if "_pool_" in name}
+    full, roomy = ({"pool_namespace": NAMESPACE, "pool_name": name} for name in ("full", "roomy"))
+    assert found == {
+        "elasticjob_pool_jobs": [(full, 3), (roomy, 1)],
+        "elasticjob_pool_waiting_jobs": [(full, 2), (roomy, 0)],
+        "elasticjob_pool_waiting_since_timestamp_seconds": [(full, 120)],
+    }
 
 
 async def test_a_port_in_use_ends_the_operator_with_the_reason(state: OperatorState) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import base64
+import json
 from pathlib import Path
 from typing import Any
 
@@ -77,6 +78,36 @@ async def test_a_size_that_the_job_has_makes_no_plan(tmp_path: Path) -> None:
     said = "job a has 2 workers already; nothing is requested\n"
     assert await answer_of(api, tmp_path, "scale", "a", "2", "--wait") == (0, said)
     assert not [each for each in api.requests if not each.startswith("GET")]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "said", "replicas"),
+    [
+        (("4", "--wait"), 0, "job a is suspended; it resumes with 4 workers", 4),
+        (("+1",), 0, "job a is suspended; it resumes with 3 workers", 3),
+        (("-2",), 1, "would be below minReplicas 1; nothing is changed", None),
+        (("--remove=a-worker-0",), 1, "the job is suspended; nothing is changed", None),
+        (("4", "--role=ps"), 1, "ps is not a role of the job; it has worker", None),
+    ],
+)
+async def test_a_suspended_job_gets_the_size_with_which_it_resumes(
+    tmp_path: Path, arguments: tuple[str, ...], code: int, said: str, replicas: int | None
+) -> None:
+    worker = {"replicas": 2, "minReplicas": 1, "template": {}}
+    job = {
+        "metadata": {"name": "a", "namespace": "ns", "uid": "u"},
+        "spec": {
+            "framework": "custom",
+            "replicaSpecs": {"worker": worker},
+            "runPolicy": {"suspend": True},
+        },
+        "status": {"phase": "Suspended", "replicaStatuses": {"worker": {"desired": 2}}},
+    }
+    api = PlayedApi({"GET elasticjobs/a": job, "PATCH elasticjobs/a": job})
+    found = await answer_of(api, tmp_path, "scale", "a", *arguments)
+    assert (found[0], said in found[1]) == (code, True), found
+    asked = [{"spec": {"replicaSpecs": {"worker": {"replicas": replicas}}}}] if replicas else []
+    assert [json.loads(body) for body in api.bodies] == asked
 
 
 async def test_a_name_that_does_not_exist_gets_a_suggestion(tmp_path: Path) -> None:
