@@ -85,6 +85,7 @@ nightly: $(READY)
 	$(MAKE) monitoring
 	tools/callbacks_env > /dev/null || [ $$? = 77 ]
 	for framework in horovod pytorch torchrun tensorflow mxnet jax; do $(MAKE) e2e FRAMEWORK=$$framework || exit; done
+	KUEUE=0.15 $(BIN)/python -m pytest tests/integration/test_operator_kueue.py --thorough
 	.ci/on_the_rig
 	$(BIN)/python -m pytest tests/integration/test_agent_launchers.py tests/integration/test_agent_callbacks.py \
 		tests/unit/library/test_library_callbacks.py --thorough -rs

@@ -27,7 +27,6 @@ from elasticjob_kube.resources import (
     PODS,
     SCALE_PLANS,
     SERVICE_ACCOUNTS,
-    Resource,
 )
 from elasticjob_kube.retry import retry
 from elasticjob_kube.session import Kube, connect
@@ -94,7 +93,7 @@ class BenchCluster:
         """Create a job named `job`, and wait until it runs with all its workers."""
         await self.kube.create(ELASTIC_JOBS, namespace, jobs.job("job", workers))
         await pods.wait_for(workers)
-        await wait_for_phase(self.kube, namespace, ELASTIC_JOBS, "job", "Running")
+        await until_running(self.kube, namespace)
 
     @asynccontextmanager
     async def operator(self, *namespaces: str) -> AsyncIterator[None]:
@@ -190,16 +189,14 @@ async def until(
         await asyncio.sleep(0.05)
 
 
-async def wait_for_phase(
-    kube: Kube, namespace: str, resource: Resource, name: str, phase: str
-) -> None:
-    """Wait until an object is in a phase."""
+async def until_running(kube: Kube, namespace: str) -> None:
+    """Wait until the job of a namespace runs."""
 
-    async def reached() -> bool:
-        status = (await kube.get(resource, namespace, name)).get("status") or {}
-        return bool(status.get("phase") == phase)
+    async def runs() -> bool:
+        status = (await kube.get(ELASTIC_JOBS, namespace, "job")).get("status") or {}
+        return bool(status.get("phase") == "Running")
 
-    await until(f"{resource.kind} {name} is {phase}", reached)
+    await until("the job runs", runs)
 
 
 @asynccontextmanager

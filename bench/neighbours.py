@@ -19,7 +19,7 @@ from elasticjob_kube.resources import (
 )
 
 from bench import jobs
-from bench.bench_cluster import BenchCluster, until, wait_for_phase
+from bench.bench_cluster import BenchCluster, until, until_running
 from bench.figure import Result
 from bench.pod_counter import PodCounter
 
@@ -75,7 +75,7 @@ async def _replace(bench: BenchCluster, namespace: str, pods: PodCounter, index:
     path = PODS.path(namespace, f"job-worker-{index}")
     await bench.kube.request("DELETE", path, params={"gracePeriodSeconds": "0"})
     seconds = await pods.wait_for(before + 1) - began
-    await wait_for_phase(bench.kube, namespace, ELASTIC_JOBS, "job", "Running")
+    await until_running(bench.kube, namespace)
     return seconds
 
 

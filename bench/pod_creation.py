@@ -27,7 +27,7 @@ from elasticjob_operator.core.model.observed import Observed
 from elasticjob_operator.ensure_infrastructure import part_of
 
 from bench import jobs
-from bench.bench_cluster import BenchCluster, wait_for_phase
+from bench.bench_cluster import BenchCluster, until_running
 from bench.figure import Result, in_turn, ratio_of
 from bench.raw_requests import Request, create_all, send_all
 
@@ -139,7 +139,7 @@ async def _scaleplan(bench: BenchCluster, workers: int, *, rounds: int) -> Resul
             async with bench.kubelet(namespace):
                 await bench.kube.create(ELASTIC_JOBS, namespace, jobs.job("job", 0, min_replicas=0))
                 await pods.wait_for(1, role=names.ROLE_MASTER)
-                await wait_for_phase(bench.kube, namespace, ELASTIC_JOBS, "job", "Running")
+                await until_running(bench.kube, namespace)
                 await asyncio.sleep(2)  # until that is written, and observed
             # Without the kubelet from here: the bare creates have none beside them either.
             began = time.perf_counter()

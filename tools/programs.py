@@ -6,6 +6,7 @@ Helm renders deploy/, and tests run Kueue, and Prometheus with the alerts and da
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 from collections.abc import Mapping
 from pathlib import Path
@@ -22,9 +23,14 @@ _MODULES = Path(__file__).parent / "modules"
 HELM = Program(
     "helm", _MODULES / "helm", "helm.sh/helm/v3/cmd/helm", ("version", "--short"), r"^v[34]\."
 )
-KUEUE = Program(
-    "kueue", _MODULES / "kueue", "sigs.k8s.io/kueue/cmd/kueue", ("--version",), r"v0\.15\.2"
-)
+
+
+def _kueue(folder: str, version: str) -> Program:
+    package = "sigs.k8s.io/kueue/cmd/kueue"
+    return Program("kueue", _MODULES / folder, package, ("--version",), re.escape(version))
+
+
+_KUEUES = {"": _kueue("kueue", "v0.19.2"), "0.15": _kueue("kueue-0.15", "v0.15.2")}
 PROMTOOL = Program(
     "promtool",
     _MODULES / "prometheus",
@@ -50,7 +56,13 @@ def find_helm(environ: Mapping[str, str]) -> Path:
 
 def find_kueue(environ: Mapping[str, str]) -> Path:
     """Return the path of Kueue's manager; build it if it is missing."""
-    return find_programs(cache_dir(environ), environ, ProgressDisplay(), (KUEUE,))[KUEUE.name]
+    kueue = _chosen_kueue(environ)
+    return find_programs(cache_dir(environ), environ, ProgressDisplay(), (kueue,))[kueue.name]
+
+
+def _chosen_kueue(environ: Mapping[str, str]) -> Program:
+    """Return today's Kueue, or that of the variable KUEUE: `0.15` is the oldest that fits."""
+    return _KUEUES[environ.get("KUEUE", "")]
 
 
 def find_prometheus(environ: Mapping[str, str]) -> dict[str, Path]:
@@ -72,7 +84,7 @@ def kueue_definitions(environ: Mapping[str, str]) -> Path:
         text=True,
         timeout=300,
         env=go_environment(cache, environ),
-        cwd=KUEUE.module,
+        cwd=_chosen_kueue(environ).module,
     )
     if answer.returncode != 0:
         raise LocalClusterError(

@@ -73,10 +73,9 @@ def command_line(called: Collection[str]) -> typer.Typer:
     import typer
 
     from elasticjob_cli.common.arguments import with_typer
-    from elasticjob_cli.parameters import Command, Group, typer_parameter
+    from elasticjob_cli.parameters import Command, typer_parameter
 
     app = typer.Typer(
-        cls=Group,
         no_args_is_help=True,
         pretty_exceptions_enable=False,
         rich_markup_mode=None,

@@ -1,7 +1,4 @@
-"""Commands that start without pydantic, whose import takes a quarter of the time of `list`.
-
-Typer converts each value with it, also texts and defaults, which need no conversion.
-"""
+"""Commands in typer's form, with plain errors about wrong values."""
 
 from __future__ import annotations
 
@@ -12,7 +9,7 @@ from enum import Enum
 from typing import Any
 
 import typer
-from typer.core import TyperArgument, TyperCommand, TyperGroup, TyperOption
+from typer.core import TyperArgument, TyperCommand, TyperOption
 
 from elasticjob_cli.common.arguments import Argument, Option
 
@@ -27,55 +24,29 @@ def typer_parameter(spec: Option | Argument) -> Any:
 class _Option(TyperOption):
     def process_value(self, ctx: Any, value: Any) -> Any:
         """Return the value that the command gets."""
-        if not _is_final(self, value):
-            with _plain_errors(self, value):
-                return super().process_value(ctx, value)
-        return value if self.callback is None else self.callback(ctx, self, value)
+        with _plain_errors(self, value):
+            return super().process_value(ctx, value)
 
 
 class _Argument(TyperArgument):
     def process_value(self, ctx: Any, value: Any) -> Any:
         """Return the value that the command gets."""
-        if not _is_final(self, value):
-            with _plain_errors(self, value):
-                return super().process_value(ctx, value)
-        return value if self.callback is None else self.callback(ctx, self, value)
+        with _plain_errors(self, value):
+            return super().process_value(ctx, value)
 
 
 class Command(TyperCommand):
-    """A command that converts only the values that need it."""
+    """A command whose errors about values are plain."""
 
     def get_params(self, ctx: Any) -> list[Any]:
         """Return the options and arguments."""
-        return _replaced(super().get_params(ctx))
-
-
-class Group(TyperGroup):
-    """The same for the options of a group of commands."""
-
-    def get_params(self, ctx: Any) -> list[Any]:
-        """Return the options."""
-        return _replaced(super().get_params(ctx))
-
-
-def _replaced(parameters: list[Any]) -> list[Any]:
-    for each in parameters:
-        if type(each) is TyperOption:
-            each.__class__ = _Option
-        elif type(each) is TyperArgument:
-            each.__class__ = _Argument
-    return parameters
-
-
-def _is_final(parameter: TyperOption | TyperArgument, value: Any) -> bool:
-    """Return whether a value has the type of its parameter already."""
-    if parameter.multiple or parameter.nargs != 1:
-        return False
-    if value is None:
-        return not parameter.required
-    # Typer may change what it does not document; then each value is converted again.
-    annotation = getattr(getattr(parameter, "type_descriptor", None), "annotation", None)
-    return isinstance(annotation, type) and type(value) is annotation
+        parameters = super().get_params(ctx)
+        for each in parameters:
+            if type(each) is TyperOption:
+                each.__class__ = _Option
+            elif type(each) is TyperArgument:
+                each.__class__ = _Argument
+        return parameters
 
 
 @contextmanager

@@ -6,7 +6,7 @@ There are two: `connection` for programs that run for long, `brief_http` for com
 from __future__ import annotations
 
 import socket
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import Callable, Mapping
 from contextlib import AbstractAsyncContextManager
 from typing import Any, Protocol
 
@@ -30,16 +30,6 @@ request is sent on a dead connection from the pool.
 """
 
 
-class Content(Protocol):
-    """The body of an answer, as it arrives."""
-
-    def __aiter__(self) -> AsyncIterator[bytes]:
-        """Yield its lines."""
-
-    def iter_any(self) -> AsyncIterator[bytes]:
-        """Yield its parts."""
-
-
 class Response(Protocol):
     """An answer whose body may still arrive."""
 
@@ -57,7 +47,7 @@ class Response(Protocol):
 
     @property
     def content(self) -> Any:
-        """The body: a `Content`."""
+        """The body as it arrives: it yields its lines, and its `iter_any` its parts."""
 
     async def read(self) -> bytes:
         """Return the whole body."""

@@ -48,14 +48,12 @@ def subject(common_name: str, organization: str = "") -> x509.Name:
     return x509.Name(parts)
 
 
-def key_usage(
-    *, digital_signature: bool = False, key_cert_sign: bool = False, crl_sign: bool = False
-) -> x509.KeyUsage:
-    """Return the extension that names the purposes of a certificate's key."""
+def _key_usage(*, of_authority: bool) -> x509.KeyUsage:
+    """Return the extension that names the one purpose of a certificate's key."""
     return x509.KeyUsage(
-        digital_signature=digital_signature,
-        key_cert_sign=key_cert_sign,
-        crl_sign=crl_sign,
+        digital_signature=not of_authority,
+        key_cert_sign=of_authority,
+        crl_sign=False,
         content_commitment=False,
         key_encipherment=False,
         data_encipherment=False,
@@ -65,22 +63,19 @@ def key_usage(
     )
 
 
-def new_authority(
-    name: x509.Name, *, valid: timedelta, usage: x509.KeyUsage, now: float | None = None
-) -> KeyPair:
+def new_authority(name: x509.Name, *, valid: timedelta, now: float | None = None) -> KeyPair:
     """Make a self-signed certificate authority that cannot sign other authorities.
 
     Args:
         name: its subject.
         valid: its duration.
-        usage: the purposes of its key.
         now: the time; None for that of this machine's clock.
     """
     key = ec.generate_private_key(ec.SECP256R1())
     builder = (
         _builder(name, name, key.public_key(), valid, now)
         .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
-        .add_extension(usage, critical=True)
+        .add_extension(_key_usage(of_authority=True), critical=True)
         .add_extension(x509.SubjectKeyIdentifier.from_public_key(key.public_key()), critical=False)
     )
     return KeyPair(builder.sign(key, hashes.SHA256()), key)
@@ -93,7 +88,6 @@ def issue(
     valid: timedelta,
     purposes: Sequence[ObjectIdentifier],
     hosts: Sequence[str] = (),
-    subject_key_identifier: bool = False,
     now: float | None = None,
 ) -> KeyPair:
     """Make a key and have its certificate signed by an authority.
@@ -104,7 +98,6 @@ def issue(
         valid: its duration from now on.
         purposes: CLIENT, SERVER or both.
         hosts: DNS names and IP addresses of a server.
-        subject_key_identifier: whether the certificate names its own key's digest.
         now: the time; None for that of this machine's clock.
     """
     key = ec.generate_private_key(ec.SECP256R1())
@@ -112,16 +105,13 @@ def issue(
     builder = (
         _builder(name, authority.certificate.subject, key.public_key(), valid, now)
         .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
-        .add_extension(key_usage(digital_signature=True), critical=True)
+        .add_extension(_key_usage(of_authority=False), critical=True)
         .add_extension(x509.ExtendedKeyUsage(purposes), critical=False)
         .add_extension(issuer_key, critical=False)
     )
     if hosts:
         names = x509.SubjectAlternativeName([_general_name(host) for host in hosts])
         builder = builder.add_extension(names, critical=False)
-    if subject_key_identifier:
-        own_key = x509.SubjectKeyIdentifier.from_public_key(key.public_key())
-        builder = builder.add_extension(own_key, critical=False)
     return KeyPair(builder.sign(authority.key, hashes.SHA256()), key)
 
 

@@ -72,5 +72,4 @@ def new_job_secrets(job: str, namespace: str, now: float | None = None) -> dict[
 
 
 def _authority(name: str, now: float | None) -> x509.KeyPair:
-    usage = x509.key_usage(key_cert_sign=True)
-    return x509.new_authority(x509.subject(name[:64]), valid=VALID, usage=usage, now=now)
+    return x509.new_authority(x509.subject(name[:64]), valid=VALID, now=now)

@@ -26,8 +26,7 @@ from elasticjob_operator.core.scaling import plan_manifests
 from elasticjob_operator.core.sharing import facts
 from elasticjob_operator.core.sharing.model import Amounts, Pool, PooledJob, Resize, Sharing
 from elasticjob_operator.core.sharing.pool_status import status_of
-from elasticjob_operator.core.sharing.promises import promised_at_start
-from elasticjob_operator.core.sharing.share import share
+from elasticjob_operator.core.sharing.share import promised_at_start, share
 from elasticjob_operator.decision_costs import DecisionCosts
 from elasticjob_operator.job_keys import JobKey, key_of
 from elasticjob_operator.store import Store

@@ -59,7 +59,12 @@ async def run(fake_master: FakeMaster, tmp_path: Path) -> AsyncIterator[agent_pr
 
 
 @pytest.fixture
-def program(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Program:
+def program(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    run: agent_process.Run,
+    fake_master: FakeMaster,
+) -> Program:
     """Go to a folder for a program and its packages."""
     monkeypatch.chdir(tmp_path)
-    return Program(tmp_path)
+    return Program(tmp_path, run, fake_master)

@@ -7,7 +7,6 @@ from pathlib import Path
 import pytest
 from elasticjob_agent import host_files
 from elasticjob_api import names
-from elasticjob_api.v1 import agent_pb2
 from elasticjob_api.v1 import discovery_pb2 as pb
 
 from tests.support.agent_process import Run
@@ -28,8 +27,8 @@ async def test_host_files_exist_at_the_commands_start_and_follow_every_change(
     script = 'echo $ELASTICJOB_HOST_FILES; cat "$ELASTICJOB_HOST_FILES/hostfile"; exec sleep 1000'
     agent = await run("sh", "-c", script, **WITH_SHELL)
     await fake_master.begin(1)
-    folder = Path((await agent.process.stdout.readline()).decode().strip())
-    assert await agent.process.stdout.readline() == b"job-worker-0:2\n"
+    folder = Path(await agent.line())
+    assert await agent.line() == "job-worker-0:2"
     fake_master.publish(FIRST, SECOND)
     form = folder / "hostfile"
     await until(
@@ -46,7 +45,7 @@ async def test_host_files_exist_at_the_commands_start_and_follow_every_change(
 async def test_the_files_follow_the_next_master(fake_master: FakeMaster, run: Run) -> None:
     agent = await run("sh", "-c", "echo $ELASTICJOB_HOST_FILES; exec sleep 1000", **WITH_SHELL)
     await fake_master.begin(1)
-    form = Path((await agent.process.stdout.readline()).decode().strip(), "hostfile")
+    form = Path(await agent.line(), "hostfile")
     assert form.read_text() == "job-worker-0:2\n"
     await fake_master.stop()
     fake_master.publish(SECOND)
@@ -66,12 +65,9 @@ async def test_a_launcher_with_its_own_ssh_finds_addresses(
         "./discover_hosts.sh; sh discover_hosts.sh"
     )
     agent = await run("sh", "-c", script, **LAUNCHER)
-    await fake_master.begin(1)
-    assert (await fake_master.exited(1)).exit_code == 0
-    await fake_master.order(exit=agent_pb2.Exit())
-    code, out, err = await agent.end()
+    out, err = await fake_master.complete(agent)
     hosts = "10.0.0.7:2\n10.0.0.9:1\n"
-    assert (code, out, err) == (0, f"{hosts}10.0.0.7 slots=2\n10.0.0.9 slots=1\n{hosts}{hosts}", "")
+    assert (out, err) == (f"{hosts}10.0.0.7 slots=2\n10.0.0.9 slots=1\n{hosts}{hosts}", "")
 
 
 @pytest.mark.guarantee("stock-horovodrun")
@@ -87,20 +83,14 @@ async def test_horovodrun_checks_its_hosts_for_as_long_as_it_waits_for_them(
     fake_master: FakeMaster, run: Run, set_by_the_user: dict[str, str], seconds: str
 ) -> None:
     agent = await run("sh", "-c", "echo $HOROVOD_START_TIMEOUT", **WITH_SHELL, **set_by_the_user)
-    await fake_master.begin(1)
-    assert (await fake_master.exited(1)).exit_code == 0
-    await fake_master.order(exit=agent_pb2.Exit())
-    assert (await agent.end())[:2] == (0, f"{seconds}\n")
+    assert (await fake_master.complete(agent))[0] == f"{seconds}\n"
 
 
 async def test_the_script_prints_the_names_that_the_agents_ssh_resolves(
     fake_master: FakeMaster, run: Run
 ) -> None:
     agent = await run("sh", "-c", '"$ELASTICJOB_HOST_FILES/discover_hosts.sh"', **WITH_SHELL)
-    await fake_master.begin(1)
-    assert (await fake_master.exited(1)).exit_code == 0
-    await fake_master.order(exit=agent_pb2.Exit())
-    assert (await agent.end())[:2] == (0, "job-worker-0:2\n")
+    assert (await fake_master.complete(agent))[0] == "job-worker-0:2\n"
 
 
 async def test_the_command_starts_even_without_a_host_list(
@@ -108,10 +98,7 @@ async def test_the_command_starts_even_without_a_host_list(
 ) -> None:
     fake_master.answers_watches = False
     agent = await run("sh", "-c", 'ls "$ELASTICJOB_HOST_FILES" | grep host', **WITH_SHELL)
-    await fake_master.begin(1)
-    assert (await fake_master.exited(1)).exit_code == 0
-    await fake_master.order(exit=agent_pb2.Exit())
-    assert (await agent.end())[1].splitlines() == ["discover_hosts", "discover_hosts.sh"]
+    assert (await fake_master.complete(agent))[0] == "discover_hosts\ndiscover_hosts.sh\n"
 
 
 @pytest.mark.guarantee("host-files")

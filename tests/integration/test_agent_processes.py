@@ -6,7 +6,6 @@ import re
 import sys
 import textwrap
 from pathlib import Path
-from typing import Any
 
 import pytest
 from elasticjob_api import file_digests, names
@@ -38,12 +37,6 @@ async def begin(
     )
 
 
-async def line(agent: Any) -> str:
-    """Return the next line of the agent's standard output."""
-    text: bytes = await agent.process.stdout.readline()
-    return text.decode().strip()
-
-
 @pytest.mark.guarantee("several-processes-per-pod")
 async def test_each_process_has_its_rank_and_each_output_line_names_its_process(
     fake_master: FakeMaster, run: Run
@@ -60,8 +53,7 @@ async def test_each_process_has_its_rank_and_each_output_line_names_its_process(
     )
     await begin(fake_master, 3)
     assert (await fake_master.exited(1)).exit_code == 0
-    await fake_master.order(exit=pb.Exit())
-    code, out, err = await agent.end()
+    code, out, err = await fake_master.dismiss(agent)
     assert code == 0
     assert sorted(out.splitlines()) == ["[4] 4 7 0 3 4", "[5] 5 7 1 3 5", "[6] 6 7 2 3 6"]
     assert sorted(err.splitlines()) == ["[4] to the log", "[5] to the log", "[6] to the log"]
@@ -78,11 +70,11 @@ async def test_references_in_command_and_environment_are_replaced_for_each_proce
         LOG="/log/$(ELASTICJOB_LOCAL_RANK)",
     )
     await begin(fake_master)
-    lines = {await line(agent), await line(agent)}
+    lines = {await agent.line(), await agent.line()}
     assert lines == {"[4] 4:1:$(RANK):$(NONE) /log/0 of 6", "[5] 5:1:$(RANK):$(NONE) /log/1 of 6"}
     assert (await fake_master.exited(1)).exit_code == 0
     await begin(fake_master, 1, rank=0, round_=2)
-    assert await line(agent) == "0:2:$(RANK):$(NONE) /log/0 of 5"
+    assert await agent.line() == "0:2:$(RANK):$(NONE) /log/0 of 5"
     assert (await fake_master.exited(2)).exit_code == 0
 
 
@@ -98,8 +90,7 @@ async def test_a_member_ends_with_a_message_if_references_make_its_command_too_l
         "elasticjob-agent: cannot run 'true': argument 1: with its references replaced it would "
         "have 10000000 characters, more than 6291452"
     )
-    await fake_master.order(exit=pb.Exit())
-    assert (await agent.end())[0] == 126
+    assert (await fake_master.dismiss(agent))[0] == 126
 
 
 async def test_an_argument_that_references_make_too_long_is_named(
@@ -125,8 +116,7 @@ async def test_one_failed_process_ends_the_others_and_sets_the_pods_result(
     await begin(fake_master)
     exited = await fake_master.exited(1)
     assert (exited.exit_code, exited.asked, exited.message) == (3, False, "[5] out of range")
-    await fake_master.order(exit=pb.Exit())
-    assert (await agent.end())[0] == 3
+    assert (await fake_master.dismiss(agent))[0] == 3
     assert agent.termination == "[5] out of range"
 
 
@@ -138,10 +128,10 @@ async def test_a_member_is_finished_only_when_all_its_processes_are(
         "sh", "-c", f"[ $RANK = 5 ] || until [ -e {tmp_path}/go ]; do sleep 0.05; done; echo done"
     )
     await begin(fake_master)
-    assert await line(agent) == "[5] done"
+    assert await agent.line() == "[5] done"
     assert not fake_master.received.of_kind("exited")
     (tmp_path / "go").touch()
-    assert await line(agent) == "[4] done"
+    assert await agent.line() == "[4] done"
     exited = await fake_master.exited(1)
     assert (exited.exit_code, exited.asked) == (0, False)
 
@@ -164,29 +154,17 @@ STOPPING = """
 
 
 @pytest.mark.guarantee("one-process-of-a-pod-fails")
-async def test_all_processes_are_asked_to_stop_and_one_confirmation_counts_for_all(
-    fake_master: FakeMaster, run: Run, tmp_path: Path
+@pytest.mark.parametrize("code", [0, 7])
+async def test_one_confirmation_of_a_stop_counts_for_all_and_a_failure_leaves_time_to_save(
+    fake_master: FakeMaster, run: Run, tmp_path: Path, code: int
 ) -> None:
-    agent = await run(*python(tmp_path, STOPPING.format(code=0)))
+    agent = await run(*python(tmp_path, STOPPING.format(code=code)))
     await begin(fake_master)
-    assert {await line(agent), await line(agent)} == {"[4] ready", "[5] ready"}
+    assert {await agent.line(), await agent.line()} == {"[4] ready", "[5] ready"}
     await fake_master.order(stop=pb.Stop(round=1, grace_seconds=20))
     exited = await fake_master.exited(1)
-    assert (exited.exit_code, exited.asked) == (0, True)
-    assert await line(agent) == "[4] saved"
-
-
-@pytest.mark.guarantee("one-process-of-a-pod-fails")
-async def test_a_process_that_fails_during_a_stop_leaves_the_others_time_to_save(
-    fake_master: FakeMaster, run: Run, tmp_path: Path
-) -> None:
-    agent = await run(*python(tmp_path, STOPPING.format(code=7)))
-    await begin(fake_master)
-    assert {await line(agent), await line(agent)} == {"[4] ready", "[5] ready"}
-    await fake_master.order(stop=pb.Stop(round=1, grace_seconds=20))
-    exited = await fake_master.exited(1)
-    assert (exited.exit_code, exited.asked) == (7, True)
-    assert await line(agent) == "[4] saved"
+    assert (exited.exit_code, exited.asked) == (code, True)
+    assert await agent.line() == "[4] saved"
 
 
 async def test_confirming_a_stop_before_any_request_does_not_end_the_training(
@@ -209,7 +187,7 @@ async def test_processes_that_ignore_the_stop_request_are_all_terminated(
 ) -> None:
     agent = await run("sh", "-c", "echo up; sleep 600")
     await begin(fake_master)
-    assert {await line(agent), await line(agent)} == {"[4] up", "[5] up"}
+    assert {await agent.line(), await agent.line()} == {"[4] up", "[5] up"}
     await fake_master.order(stop=pb.Stop(round=1, grace_seconds=20))
     exited = await fake_master.exited(1)
     assert (exited.exit_code, exited.asked) == (143, True)
@@ -228,7 +206,7 @@ async def test_a_program_that_ignores_stop_requests_trains_until_its_sigterm_del
     (tmp_path / "asked").touch()
     exited = await fake_master.exited(1)
     assert (exited.exit_code, exited.asked) == (0, True)
-    assert await line(agent) == "snapshot"
+    assert await agent.line() == "snapshot"
 
 
 @pytest.mark.guarantee("several-processes-per-pod")
@@ -326,13 +304,12 @@ async def test_a_replaced_file_is_not_run_and_the_reason_is_reported(
     agent = await run("sh", str(script), **{names.ENV_FILES_SHA256: digests})
     await begin(fake_master, 1)
     assert (await fake_master.exited(1)).exit_code == 0
-    assert await line(agent) == "submitted"
+    assert await agent.line() == "submitted"
     script.write_text("echo replaced")
     await begin(fake_master, 1, round_=2)
     exited = await fake_master.exited(2)
     assert exited.exit_code == 126
-    await fake_master.order(exit=pb.Exit())
-    code, out, err = await agent.end()
+    code, out, err = await fake_master.dismiss(agent)
     assert (code, out) == (126, "")
     assert "train.sh has SHA-256" in err
     assert "replaced the ConfigMap" in agent.termination

@@ -32,8 +32,7 @@ async def test_the_command_runs_in_its_world_and_its_success_is_the_agents(
     await fake_master.begin(3, GREETING="hello")
     exited = await fake_master.exited(3)
     assert (exited.exit_code, exited.asked) == (0, False)
-    await fake_master.order(exit=pb.Exit())
-    assert (await agent.end())[:2] == (0, "hello 3 0\ntoken:\n")
+    assert (await fake_master.dismiss(agent))[:2] == (0, "hello 3 0\ntoken:\n")
 
 
 @pytest.mark.guarantee("one-world")
@@ -45,10 +44,7 @@ async def test_libraries_of_pytorch_form_a_world_where_no_accelerator_is(
         *("sh", "-c", "echo ${ACCELERATE_USE_CPU-unset}"),
         **{names.ENV_FRAMEWORK: framework, "CUDA_VISIBLE_DEVICES": ""},
     )
-    await fake_master.begin(1)
-    await fake_master.exited(1)
-    await fake_master.order(exit=pb.Exit())
-    assert (await agent.end())[:2] == (0, f"{expected}\n")
+    assert (await fake_master.complete(agent))[0] == f"{expected}\n"
 
 
 @pytest.mark.parametrize(("script", "code"), [("exit 7", 7), ("kill -9 $$", 137)])
@@ -63,8 +59,7 @@ async def test_the_agent_reports_and_returns_the_commands_exit_code_as_a_shell_w
         False,
         "word 1\nword 2\nword 3",
     )
-    await fake_master.order(exit=pb.Exit())
-    ended, _, err = await agent.end()
+    ended, _, err = await fake_master.dismiss(agent)
     assert ended == code
     assert "word 1\nword 2\nword 3\n" in err
     assert agent.termination == "word 1\nword 2\nword 3"
@@ -88,10 +83,7 @@ async def test_a_long_temporary_directory_leaves_room_for_the_socket_path(
     agent = await run(
         *python(tmp_path, "import elasticjob; print(elasticjob.may_commit())"), TMPDIR=str(long)
     )
-    await fake_master.begin(1)
-    assert (await fake_master.exited(1)).exit_code == 0
-    await fake_master.order(exit=pb.Exit())
-    assert (await agent.end())[1] == "True\n"
+    assert (await fake_master.complete(agent))[0] == "True\n"
 
 
 async def test_a_command_that_is_not_executable_is_named(run: Run, tmp_path: Path) -> None:
@@ -111,12 +103,12 @@ async def test_a_bad_environment_variable_is_rejected_by_name(run: Run) -> None:
 async def test_a_new_world_restarts_the_command(fake_master: FakeMaster, run: Run) -> None:
     agent = await run("sh", "-c", "echo up; sleep 600")
     await fake_master.begin(1)
-    assert await agent.process.stdout.readline() == b"up\n"
+    assert await agent.line() == "up"
     await fake_master.order(stop=pb.Stop(round=1, grace_seconds=10))
     exited = await fake_master.exited(1)
     assert (exited.exit_code, exited.asked) == (143, True)
     await fake_master.begin(2)
-    assert await agent.process.stdout.readline() == b"up\n"
+    assert await agent.line() == "up"
     # This command is for a previous world, so not for this process.
     await fake_master.order(stop=pb.Stop(round=1, grace_seconds=0))
     await fake_master.order(drain=pb.Drain(grace_seconds=5))
@@ -189,7 +181,7 @@ async def test_other_signals_are_passed_to_the_command(fake_master: FakeMaster, 
         "sh", "-c", "trap 'echo usr1; exit 5' USR1; echo ready; while :; do sleep 0.05; done"
     )
     await fake_master.begin(1)
-    assert await agent.process.stdout.readline() == b"ready\n"
+    assert await agent.line() == "ready"
     agent.process.send_signal(signal.SIGUSR1)
     assert (await fake_master.exited(1)).exit_code == 5
 
@@ -197,7 +189,7 @@ async def test_other_signals_are_passed_to_the_command(fake_master: FakeMaster, 
 async def test_the_command_dies_with_a_killed_agent(fake_master: FakeMaster, run: Run) -> None:
     agent = await run("sh", "-c", "echo $$; exec sleep 600")
     await fake_master.begin(1)
-    pid = int(await agent.process.stdout.readline())
+    pid = int(await agent.line())
     agent.process.kill()
     await until("the command has ended", lambda: not alive(pid))
 
@@ -205,7 +197,7 @@ async def test_the_command_dies_with_a_killed_agent(fake_master: FakeMaster, run
 async def test_orphans_are_reaped(fake_master: FakeMaster, run: Run) -> None:
     agent = await run("sh", "-c", "(sh -c 'sleep 0.1 & echo $!') ; sleep 600")
     await fake_master.begin(1)
-    orphan = int(await agent.process.stdout.readline())
+    orphan = int(await agent.line())
     await until("the orphan has ended", lambda: not Path(f"/proc/{orphan}").exists())
 
 
@@ -221,8 +213,7 @@ async def test_a_crash_is_retried_in_place_up_to_the_limit_and_each_is_reported(
         pb.ProcessRestarted(restarts=restarts, exit_code=9, message="no such file")
         for restarts in (1, 2)
     ]
-    await fake_master.order(exit=pb.Exit())
-    assert (await agent.end())[:2] == (9, "try\ntry\ntry\n")
+    assert (await fake_master.dismiss(agent))[:2] == (9, "try\ntry\ntry\n")
 
 
 @pytest.mark.guarantee("process-retried-in-its-pod")
@@ -239,8 +230,7 @@ async def test_a_crash_among_several_members_is_retried_in_the_next_world(
         exited = await fake_master.exited(round_)
         assert (exited.exit_code, exited.retry) == (9, retry)
     assert [each.restarts for each in fake_master.received.of_kind("restarted")] == [1]
-    await fake_master.order(exit=pb.Exit())
-    assert (await agent.end())[:2] == (9, "1\n2\n")
+    assert (await fake_master.dismiss(agent))[:2] == (9, "1\n2\n")
 
 
 @pytest.mark.guarantee("kept-process-in-later-rounds")
@@ -255,8 +245,7 @@ async def test_only_the_master_restarts_a_process_that_continues_through_world_c
         world = pb.World(round=round_, members=[pb.Member(pod_name="job-worker-0")])
         await fake_master.order(start=pb.Start(world=world, rank=0, goes_on=True))
         assert (await fake_master.exited(round_)).retry == retry
-    await fake_master.order(exit=pb.Exit())
-    assert (await agent.end())[:2] == (9, "1\n2\n")
+    assert (await fake_master.dismiss(agent))[:2] == (9, "1\n2\n")
 
 
 TORCHRUN = """
@@ -313,13 +302,13 @@ async def test_a_failure_below_torchrun_is_reported_with_its_time_code_and_outpu
         world=pb.World(round=1, members=members), other_environments=[pb.ProcessEnvironment()]
     )
     await fake_master.order(start=two)
-    earlier = int(await agent.process.stdout.readline())
+    earlier = int(await agent.line())
     await until(
         "the agent watches the first ones",
         lambda: earlier in watched_processes(agent.process.pid),
     )
     (tmp_path / "first").touch()
-    pids = (await agent.process.stdout.readline()).split()
+    pids = (await agent.line()).split()
     await until(
         "the agent watches both",
         lambda: watched_processes(agent.process.pid) >= set(map(int, pids)),
@@ -363,10 +352,8 @@ async def test_a_failure_below_deepspeed_is_one_whatever_its_exit_code_says(
     members = [pb.Member(pod_uid="uid-0-0", pod_name="job-worker-0", processes=1)]
     members.append(pb.Member(pod_uid="uid-1-0", pod_name="job-worker-1", processes=3))
     await fake_master.order(start=pb.Start(world=pb.World(round=1, members=members)))
-    assert await agent.process.stdout.readline() == (
-        b"job-worker-0 slots=1,job-worker-1 slots=3, train.py\n"
-    )
-    pid = int(await agent.process.stdout.readline())
+    assert await agent.line() == "job-worker-0 slots=1,job-worker-1 slots=3, train.py"
+    pid = int(await agent.line())
     await until("it is watched", lambda: pid in watched_processes(agent.process.pid))
     if killed == "rank":
         os.kill(pid, signal.SIGKILL)
@@ -383,8 +370,7 @@ async def test_a_horovod_process_is_restarted_in_place(fake_master: FakeMaster, 
     members = [pb.Member(pod_name=f"job-worker-{index}") for index in range(2)]
     await fake_master.order(start=pb.Start(world=pb.World(round=1, members=members), rank=0))
     assert not (await fake_master.exited(1)).retry
-    await fake_master.order(exit=pb.Exit())
-    assert (await agent.end())[:2] == (9, "1\n1\n")
+    assert (await fake_master.dismiss(agent))[:2] == (9, "1\n1\n")
 
 
 async def test_a_survivor_of_a_broken_world_continues_in_the_next(
@@ -395,8 +381,7 @@ async def test_a_survivor_of_a_broken_world_continues_in_the_next(
     assert (await fake_master.exited(1)).exit_code == 1
     await fake_master.begin(2)
     assert (await fake_master.exited(2)).exit_code == 0
-    await fake_master.order(exit=pb.Exit())
-    assert (await agent.end())[0] == 0
+    assert (await fake_master.dismiss(agent))[0] == 0
 
 
 # --- master away
@@ -459,12 +444,8 @@ async def test_a_taken_readiness_port_is_logged_and_training_continues(
         lambda _, writer: writer.close(), fake_master.host, names.AGENT_READY_PORT
     )
     agent = await run("true", **{names.ENV_POD_IP: fake_master.host})
-    await fake_master.begin(1)
-    assert (await fake_master.exited(1)).exit_code == 0
-    await fake_master.order(exit=pb.Exit())
-    code, _, err = await agent.end()
+    _, err = await fake_master.complete(agent)
     holder.close()
-    assert code == 0
     assert "cannot open the readiness port" in err
     assert str(names.AGENT_READY_PORT) in err
 
@@ -495,7 +476,7 @@ async def test_training_continues_without_a_master_and_its_reports_arrive_later(
     assert len(fake_master.received.of_kind("started")) == 1
     await fake_master.order(stop=pb.Stop(round=1, grace_seconds=10))
     assert (await fake_master.exited(1)).exit_code == 0
-    assert b"stopped" in await agent.process.stdout.readline()
+    assert await agent.line() == "stopped"
     assert fake_master.received.of_kind("step")[-1].metrics["loss"] > 0
 
 
@@ -508,8 +489,7 @@ async def test_an_exit_that_the_master_missed_is_reported_when_it_returns(
     await fake_master.start()
     exited = await fake_master.exited(1)
     assert exited.exit_code == 4
-    await fake_master.order(exit=pb.Exit())
-    assert (await agent.end())[0] == 4
+    assert (await fake_master.dismiss(agent))[0] == 4
 
 
 SHORT_VERDICT_TIMEOUTS = """
@@ -579,23 +559,18 @@ async def test_shards_are_leased_and_finished_ones_are_reported(
     """,
         )
     )
-    await fake_master.begin(1)
-    assert (await fake_master.exited(1)).exit_code == 0, (await agent.end())[2]
+    out, _ = await fake_master.complete(agent)
+    assert out == "10 (5, 50, 60)\nFAILED_PRECONDITION: another size\n"
     assert {shard for report in fake_master.shards_reported for shard in report.done} == set(
         range(5)
     )
-    await fake_master.order(exit=pb.Exit())
-    assert (await agent.end())[1] == "10 (5, 50, 60)\nFAILED_PRECONDITION: another size\n"
 
 
 async def test_every_process_may_commit_under_a_master_of_an_earlier_version(
     fake_master: FakeMaster, run: Run, tmp_path: Path
 ) -> None:
     agent = await run(*python(tmp_path, "import elasticjob; print(elasticjob.may_commit())"))
-    await fake_master.begin(1)
-    assert (await fake_master.exited(1)).exit_code == 0
-    await fake_master.order(exit=pb.Exit())
-    assert (await agent.end())[1] == "True\n"
+    assert (await fake_master.complete(agent))[0] == "True\n"
 
 
 async def test_a_lease_with_a_lost_answer_is_repeated_under_its_name(
@@ -608,13 +583,10 @@ async def test_a_lease_with_a_lost_answer_is_repeated_under_its_name(
         print(shards.take().id)
     """
     agent = await run(*python(tmp_path, script))
-    await fake_master.begin(1)
-    assert (await fake_master.exited(1)).exit_code == 0, (await agent.end())[2]
+    assert (await fake_master.complete(agent))[0] == "0\n"
     first, second = fake_master.leases[:2]
     assert first == second
     assert first.request_id
-    await fake_master.order(exit=pb.Exit())
-    assert (await agent.end())[1] == "0\n"
 
 
 async def test_discover_hosts_in_the_process_asks_the_agent(
@@ -623,7 +595,7 @@ async def test_discover_hosts_in_the_process_asks_the_agent(
     script = Path(sys.executable).with_name("discover_hosts")
     agent = await run(str(script), TMPDIR=str(tmp_path))
     await fake_master.begin(1)
-    assert await agent.process.stdout.readline() == b"job-worker-0:2\n"
+    assert await agent.line() == "job-worker-0:2"
 
 
 @pytest.mark.guarantee("bad-input-is-refused")
@@ -646,10 +618,7 @@ async def test_garbage_on_the_socket_is_answered_and_harms_nothing(
     """,
         )
     )
-    await fake_master.begin(1)
-    await fake_master.exited(1)
-    await fake_master.order(exit=pb.Exit())
-    assert (await agent.end())[:2] == (0, "True\n" * 8)
+    assert (await fake_master.complete(agent))[0] == "True\n" * 8
 
 
 # --- what the library reports and requests
@@ -684,10 +653,7 @@ async def test_the_process_learns_the_members_of_its_world(
     agent = await run(*python(tmp_path, script), **{names.ENV_INDEX: "4"})
     members = [pb.Member(pod_name=f"job-worker-{index}", node_name="n") for index in range(2)]
     await fake_master.order(start=pb.Start(world=pb.World(round=1, members=members)))
-    assert (
-        await agent.process.stdout.readline()
-        == b"4 [('job-worker-0', 'n'), ('job-worker-1', 'n')]\n"
-    )
+    assert await agent.line() == "4 [('job-worker-0', 'n'), ('job-worker-1', 'n')]"
 
 
 async def test_a_changed_report_interval_is_kept(
@@ -727,8 +693,7 @@ async def test_an_environment_too_large_for_the_kernel_ends_the_member_with_its_
     assert (exited.exit_code, exited.asked) == (126, False)
     assert "cannot run 'true': argument list too long: its environment has" in exited.message
     assert "TF_CONFIG with 140000; one variable can have 131061 of them" in exited.message
-    await fake_master.order(exit=pb.Exit())
-    code, _, err = await agent.end()
+    code, _, err = await fake_master.dismiss(agent)
     assert (code, agent.termination) == (126, exited.message)
     assert "Traceback" not in err
 
@@ -758,7 +723,4 @@ async def test_a_step_too_large_for_a_message_is_rejected_and_harms_nothing(
                                b'"compute_seconds": NaN}\n')
     """
     agent = await run(*python(tmp_path, script))
-    await fake_master.begin(1)
-    assert (await fake_master.exited(1)).exit_code == 0
-    await fake_master.order(exit=pb.Exit())
-    assert (await agent.end())[:2] == (0, "True\n" * 3)
+    assert (await fake_master.complete(agent))[0] == "True\n" * 3

@@ -19,12 +19,8 @@ from tests.support.standby_programs import (
     Program,
     children,
     differences,
-    environment,
-    next_world,
-    ready,
     shown,
     waiting,
-    word,
 )
 from tests.support.thorough import thorough_only
 from tests.support.wait import until
@@ -45,12 +41,12 @@ async def test_a_process_from_standby_sees_what_a_cold_one_sees(
         "console script": ("trainer", "--lr"),
         "options": (sys.executable, "-uB", "-W", "ignore::UserWarning", "-Xdev=0", "train.py"),
     }[start]
-    variables = environment(program)
+    variables = program.environment()
     variables["PATH"] = os.pathsep.join([str(program.folder), os.environ["PATH"]])
     cold = await run(*command, **{**variables, names.ENV_STANDBY: ""})
     await fake_master.begin(1, RANK="0", WORLD="w2")
     await shown(cold)
-    await next_world(fake_master, 2, RANK="1", WORLD="w3")
+    await program.next_world(2, RANK="1", WORLD="w3")
     expected = await shown(cold)
     cold.process.terminate()
     await cold.end()
@@ -58,8 +54,8 @@ async def test_a_process_from_standby_sees_what_a_cold_one_sees(
     agent = await run(*command, **variables)
     await fake_master.begin(1, RANK="0", WORLD="w2")
     first = await shown(agent)
-    (standby,) = await ready(agent, fake_master)
-    await next_world(fake_master, 2, RANK="1", WORLD="w3")
+    standby = await program.in_standby(agent)
+    await program.next_world(2, RANK="1", WORLD="w3")
     warm = await shown(agent)
     assert program.importers()[-1] == standby
     for facts in (expected, first, warm):
@@ -78,15 +74,6 @@ async def test_a_process_from_standby_sees_what_a_cold_one_sees(
 async def ended(agent: AgentProcess) -> str:
     agent.process.terminate()
     return (await agent.end())[2]
-
-
-async def warm_world(
-    fake_master: FakeMaster, agent: AgentProcess, round_: int = 2, **variables: str
-) -> int:
-    """Begin a world in which the process in standby runs, and return its process id."""
-    (standby,) = await ready(agent, fake_master)
-    await next_world(fake_master, round_, **variables)
-    return standby
 
 
 @pytest.mark.parametrize(
@@ -121,15 +108,15 @@ async def test_it_ends_as_a_cold_process_with_the_same_last_words(
         {end}
         """
     )
-    agent = await run(sys.executable, "train.py", **environment(program))
-    await fake_master.begin(1, ROUND="1")
-    assert await word(agent) == "up"
-    standby = await warm_world(fake_master, agent, ROUND="2")
+    agent = await program.begin(ROUND="1")
+    assert await agent.line() == "up"
+    standby = await program.warm_world(agent, ROUND="2")
     exited = await fake_master.exited(2)
     assert program.importers()[-1] == standby
     await ended(agent)
     fake_master.received = Received()
-    agent = await run(sys.executable, "train.py", **{**environment(program), names.ENV_STANDBY: ""})
+    without = {**program.environment(), names.ENV_STANDBY: ""}
+    agent = await run(sys.executable, "train.py", **without)
     await fake_master.begin(2, ROUND="2")
     cold = await fake_master.exited(2)
     assert (exited.exit_code, exited.message) == (code, cold.message)
@@ -137,26 +124,23 @@ async def test_it_ends_as_a_cold_process_with_the_same_last_words(
 
 
 @pytest.mark.guarantee("standby-like-a-cold-start")
-async def test_a_killed_standby_falls_back_to_a_cold_process(
-    fake_master: FakeMaster, run: Run, program: Program
-) -> None:
+async def test_a_killed_standby_falls_back_to_a_cold_process(program: Program) -> None:
     program.script("import os, time, slow\nprint(os.environ['W'], flush=True)\ntime.sleep(600)")
-    agent = await run(sys.executable, "train.py", **environment(program))
-    await fake_master.begin(1, W="1")
-    assert await word(agent) == "1"
-    (standby,) = await ready(agent, fake_master)
+    agent = await program.begin(W="1")
+    assert await agent.line() == "1"
+    standby = await program.in_standby(agent)
     os.kill(standby, signal.SIGKILL)
-    await next_world(fake_master, 2, W="2")
-    assert await word(agent) == "2"
+    await program.next_world(2, W="2")
+    assert await agent.line() == "2"
     assert standby not in program.importers()[2:]
     # The process of that world has one in standby again.
-    again = await warm_world(fake_master, agent, 3, W="3")
-    assert await word(agent) == "3"
+    again = await program.warm_world(agent, 3, W="3")
+    assert await agent.line() == "3"
     assert program.importers()[-1] == again
 
 
 async def test_a_world_that_comes_before_the_standby_is_ready_has_a_cold_process(
-    fake_master: FakeMaster, run: Run, program: Program
+    program: Program,
 ) -> None:
     program.package(
         f"""
@@ -167,26 +151,24 @@ async def test_a_world_that_comes_before_the_standby_is_ready_has_a_cold_process
         """
     )
     program.script("import os, time, slow\nprint(os.environ['W'], flush=True)\ntime.sleep(600)")
-    agent = await run(sys.executable, "train.py", **environment(program))
-    await fake_master.begin(1, W="1")
-    assert await word(agent) == "1"
+    agent = await program.begin(W="1")
+    assert await agent.line() == "1"
     await until("the standby imports", (program.folder / "stuck").exists)
-    await next_world(fake_master, 2, W="2")
-    assert await word(agent) == "2"
+    await program.next_world(2, W="2")
+    assert await agent.line() == "2"
 
 
 async def test_importing_that_reads_a_variable_of_the_world_ends_standby_and_is_said_once(
-    fake_master: FakeMaster, run: Run, program: Program
+    program: Program,
 ) -> None:
     program.package("RANK = os.environ.get('RANK', 'none')")
     program.script("import slow, time\nprint(slow.RANK, flush=True)\ntime.sleep(600)")
-    agent = await run(sys.executable, "train.py", **environment(program))
-    await fake_master.begin(1, RANK="1")
-    assert await word(agent) == "1"
-    await ready(agent, fake_master)
+    agent = await program.begin(RANK="1")
+    assert await agent.line() == "1"
+    await program.in_standby(agent)
     for round_ in (2, 3):
-        await next_world(fake_master, round_, RANK=str(round_))
-        assert await word(agent) == str(round_)
+        await program.next_world(round_, RANK=str(round_))
+        assert await agent.line() == str(round_)
     assert waiting(agent) == []
     assert (await ended(agent)).count(
         "elasticjob-agent: no process in standby for this command: RANK is read by its imports, "
@@ -195,7 +177,7 @@ async def test_importing_that_reads_a_variable_of_the_world_ends_standby_and_is_
 
 
 async def test_variables_and_paths_that_the_program_sets_hold_while_its_modules_are_imported(
-    fake_master: FakeMaster, run: Run, program: Program
+    program: Program,
 ) -> None:
     program.package("THREADS = os.environ.get('OMP_NUM_THREADS'); os.environ['OF_SLOW'] = '1'")
     program.package("SET = os.environ.get('OF_SLOW')", "second")
@@ -217,11 +199,10 @@ async def test_variables_and_paths_that_the_program_sets_hold_while_its_modules_
         time.sleep(600)
         """
     )
-    agent = await run(sys.executable, "train.py", **environment(program))
-    await fake_master.begin(1, W="1")
-    assert await word(agent) == "1 3 1"
-    standby = await warm_world(fake_master, agent, W="2")
-    assert await word(agent) == "2 3 1"
+    agent = await program.begin(W="1")
+    assert await agent.line() == "1 3 1"
+    standby = await program.warm_world(agent, W="2")
+    assert await agent.line() == "2 3 1"
     assert program.importers()[-1] == standby
 
 
@@ -238,7 +219,7 @@ async def test_variables_and_paths_that_the_program_sets_hold_while_its_modules_
     ],
 )
 async def test_a_program_that_imports_in_another_environment_than_before_runs_cold(
-    fake_master: FakeMaster, run: Run, program: Program, change: str, why: str
+    program: Program, change: str, why: str
 ) -> None:
     program.package("SEED = os.environ.get('SEED'), __import__('sys').path[0]")
     program.script(
@@ -250,11 +231,10 @@ async def test_a_program_that_imports_in_another_environment_than_before_runs_co
         time.sleep(600)
         """
     )
-    agent = await run(sys.executable, "train.py", **environment(program))
-    await fake_master.begin(1, RANK="1")
-    assert await word(agent) == "True train.py"
-    pid = await warm_world(fake_master, agent, RANK="2")
-    assert await word(agent) == "True train.py"
+    agent = await program.begin(RANK="1")
+    assert await agent.line() == "True train.py"
+    pid = await program.warm_world(agent, RANK="2")
+    assert await agent.line() == "True train.py"
     assert Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")[1] == b"train.py"
     assert why in await ended(agent)
 
@@ -264,22 +244,20 @@ async def test_a_changed_script_runs_and_own_modules_are_read_anew(
 ) -> None:
     program.script("ANSWER = 1", "own.py")
     program.script("import time, slow, own\nprint('old', own.ANSWER, flush=True)\ntime.sleep(600)")
-    variables = {**environment(program), "PYTHONDONTWRITEBYTECODE": "1"}
+    variables = {**program.environment(), "PYTHONDONTWRITEBYTECODE": "1"}
     agent = await run(sys.executable, "train.py", **variables)
     await fake_master.begin(1)
-    assert await word(agent) == "old 1"
-    (standby,) = await ready(agent, fake_master)
+    assert await agent.line() == "old 1"
+    standby = await program.in_standby(agent)
     program.script("ANSWER = 22", "own.py")
     program.script("import time, slow, own\nprint('new', own.ANSWER, flush=True)\ntime.sleep(600)")
-    await next_world(fake_master, 2)
-    assert await word(agent) == "new 22"
+    await program.next_world(2)
+    assert await agent.line() == "new 22"
     assert program.importers()[-1] == standby
 
 
 @pytest.mark.guarantee("standby-like-a-cold-start")
-async def test_children_by_fork_and_spawn_and_pickling_work(
-    fake_master: FakeMaster, run: Run, program: Program
-) -> None:
+async def test_children_by_fork_and_spawn_and_pickling_work(program: Program) -> None:
     program.script(
         """
         import multiprocessing, os, pickle, sys, time
@@ -300,17 +278,16 @@ async def test_children_by_fork_and_spawn_and_pickling_work(
             time.sleep(600)
         """
     )
-    agent = await run(sys.executable, "train.py", **environment(program))
-    await fake_master.begin(1)
-    assert await word(agent) == "True 4 4 4"
-    standby = await warm_world(fake_master, agent)
-    assert await word(agent) == "True 4 4 4"
+    agent = await program.begin()
+    assert await agent.line() == "True 4 4 4"
+    standby = await program.warm_world(agent)
+    assert await agent.line() == "True 4 4 4"
     assert standby in program.importers()
 
 
 @pytest.mark.thorough
 async def test_what_imports_print_and_handle_and_start_is_that_of_the_process(
-    fake_master: FakeMaster, run: Run, program: Program
+    program: Program,
 ) -> None:
     program.package(
         """
@@ -327,21 +304,18 @@ async def test_what_imports_print_and_handle_and_start_is_that_of_the_process(
         while True: time.sleep(0.05)
         """
     )
-    agent = await run(sys.executable, "train.py", **environment(program))
-    await fake_master.begin(1)
-    assert [await word(agent) for _ in range(2)] == ["imported", "['MainThread', 'of-slow']"]
-    standby = await warm_world(fake_master, agent)
-    assert await word(agent) == "['MainThread', 'of-slow']"
+    agent = await program.begin()
+    assert [await agent.line() for _ in range(2)] == ["imported", "['MainThread', 'of-slow']"]
+    standby = await program.warm_world(agent)
+    assert await agent.line() == "['MainThread', 'of-slow']"
     agent.process.send_signal(signal.SIGUSR1)
-    assert await word(agent) == "handled"
+    assert await agent.line() == "handled"
     assert program.importers()[-1] == standby
     assert "imported" in await ended(agent)  # on standard error, when the process begins
 
 
 @pytest.mark.thorough
-async def test_later_imports_join_the_process_in_standby(
-    fake_master: FakeMaster, run: Run, program: Program
-) -> None:
+async def test_later_imports_join_the_process_in_standby(program: Program) -> None:
     program.package("", "late")
     program.script(
         """
@@ -353,62 +327,54 @@ async def test_later_imports_join_the_process_in_standby(
         time.sleep(600)
         """
     )
-    agent = await run(sys.executable, "train.py", **environment(program))
-    await fake_master.begin(1, W="1")
-    await word(agent)
-    (standby,) = await ready(agent, fake_master)
+    agent = await program.begin(W="1")
+    await agent.line()
+    standby = await program.in_standby(agent)
     assert program.importers()[-1] == standby
     (program.folder / "go").touch()
-    assert await word(agent) == "1"
+    assert await agent.line() == "1"
     await until("it has imported late", lambda: program.importers()[-1] == standby)
-    await warm_world(fake_master, agent, W="2")
-    await word(agent)
-    assert await word(agent) == "2"
+    await program.warm_world(agent, W="2")
+    await agent.line()
+    assert await agent.line() == "2"
     assert program.importers()[2:] == [program.importers()[0], standby]
 
 
 @pytest.mark.thorough
-async def test_a_module_that_its_package_imports_is_imported_in_standby(
-    fake_master: FakeMaster, run: Run, program: Program
-) -> None:
+async def test_a_module_that_its_package_imports_is_imported_in_standby(program: Program) -> None:
     program.package("")
     (program.site / "package").mkdir()
     (program.site / "package" / "__init__.py").write_text("from package import module\n")
     (program.site / "package" / "module.py").write_text("import slow\n")
     program.script("import package.module, time\nprint('up', flush=True)\ntime.sleep(600)")
-    agent = await run(sys.executable, "train.py", **environment(program))
-    await fake_master.begin(1)
-    assert await word(agent) == "up"
-    standby = await warm_world(fake_master, agent)
-    assert await word(agent) == "up"
+    agent = await program.begin()
+    assert await agent.line() == "up"
+    standby = await program.warm_world(agent)
+    assert await agent.line() == "up"
     assert program.importers()[1:] == [standby]
 
 
-async def test_processes_in_standby_end_with_the_agent(
-    fake_master: FakeMaster, run: Run, program: Program
-) -> None:
+async def test_processes_in_standby_end_with_the_agent(program: Program) -> None:
     program.script("import os, time, slow\nprint('up', flush=True)\ntime.sleep(600)")
-    agent = await run(sys.executable, "train.py", **environment(program))
-    await fake_master.begin(1)
-    await word(agent)
-    (standby,) = await ready(agent, fake_master)
+    agent = await program.begin()
+    await agent.line()
+    standby = await program.in_standby(agent)
     agent.process.kill()
     await until("it has ended", lambda: not alive(standby))
 
 
 @pytest.mark.thorough
 async def test_the_end_of_a_broken_world_leaves_the_process_in_standby(
-    fake_master: FakeMaster, run: Run, program: Program
+    fake_master: FakeMaster, program: Program
 ) -> None:
     program.script("import os, slow, time\nprint(os.getpid(), flush=True)\ntime.sleep(600)")
-    agent = await run(sys.executable, "train.py", **environment(program))
-    await fake_master.begin(1)
-    assert await word(agent)
-    (standby,) = await ready(agent, fake_master)
+    agent = await program.begin()
+    assert await agent.line()
+    standby = await program.in_standby(agent)
     await fake_master.order(stop=pb.Stop(round=1, grace_seconds=0))
     assert (await fake_master.exited(1)).exit_code == 128 + signal.SIGKILL
     await fake_master.begin(2)
-    assert await word(agent) == str(standby)
+    assert await agent.line() == str(standby)
 
 
 async def publish_imports(fake_master: FakeMaster, agent: AgentProcess, round_: int) -> bytes:
@@ -417,7 +383,7 @@ async def publish_imports(fake_master: FakeMaster, agent: AgentProcess, round_: 
     second = pb.Member(pod_name="job-worker-1", role="worker")
     world = pb.World(round=round_, members=[first, second])
     await fake_master.order(start=pb.Start(world=world, rank=0))
-    assert await word(agent)
+    assert await agent.line()
     (imports,) = await fake_master.received.wait(lambda received: received.of_kind("imports"))
     plan: bytes = imports.plan
     return plan
@@ -437,7 +403,7 @@ async def test_a_new_member_imports_as_the_others_before_it_registers(
         """
     )
     program.script("import os, slow, time\nprint(os.getpid(), flush=True)\ntime.sleep(600)")
-    variables = environment(program)
+    variables = program.environment()
     old = await run(sys.executable, "train.py", **variables)
     fake_master.imports = await publish_imports(fake_master, old, 1)
     index = {names.ENV_INDEX: "1", names.ENV_POD_UID: "uid-1-0"}
@@ -453,7 +419,7 @@ async def test_a_new_member_imports_as_the_others_before_it_registers(
         lambda received: [h for h in received.of_kind("hello") if h.pod_uid == "uid-1-0"]
     )
     await fake_master.begin(2)
-    assert await word(new) == str(standby)
+    assert await new.line() == str(standby)
     assert program.importers() == imported
 
 
@@ -467,12 +433,12 @@ async def test_a_new_member_with_torchrun_imports_for_one_torchrun(
     torchrun.write_text(f"#!{sys.executable}\nimport os, runpy\nrunpy.run_path('train.py')\n")
     torchrun.chmod(0o755)
     variables = {names.ENV_FRAMEWORK: "pytorch", names.ENV_SLOTS: "2"}
-    agent = await run(str(torchrun), "train.py", **environment(program), **variables)
+    agent = await run(str(torchrun), "train.py", **program.environment(), **variables)
     await until("it registers", lambda: fake_master.registered)
     (standby,) = program.importers()
     world = pb.World(round=1, members=[pb.Member(pod_name="job-worker-0", address="127.0.0.1")])
     await fake_master.order(start=pb.Start(world=world))
-    assert await word(agent) == str(standby)
+    assert await agent.line() == str(standby)
 
 
 @pytest.mark.parametrize(
@@ -481,13 +447,12 @@ async def test_a_new_member_with_torchrun_imports_for_one_torchrun(
     ids=["no text", "no object", "no list", "not installed"],
 )
 async def test_a_member_joins_whatever_it_is_to_import(
-    fake_master: FakeMaster, run: Run, program: Program, plan: bytes
+    fake_master: FakeMaster, program: Program, plan: bytes
 ) -> None:
     fake_master.imports = plan
     program.script("import slow, time\nprint('trains', flush=True)\ntime.sleep(600)")
-    agent = await run(sys.executable, "train.py", **environment(program))
-    await fake_master.begin(1)
-    assert await word(agent) == "trains"
+    agent = await program.begin()
+    assert await agent.line() == "trains"
 
 
 async def test_a_member_that_is_told_to_end_while_it_imports_does_so_at_once(
@@ -496,7 +461,7 @@ async def test_a_member_that_is_told_to_end_while_it_imports_does_so_at_once(
     program.package("import time\ntime.sleep(600)")
     fake_master.imports = b'{"modules": ["slow"]}'
     program.script("import slow")
-    agent = await run(sys.executable, "train.py", **environment(program))
+    agent = await run(sys.executable, "train.py", **program.environment())
     await until("it imports", lambda: list(children(agent.process.pid)))
     ((standby, _),) = children(agent.process.pid)
     agent.process.terminate()

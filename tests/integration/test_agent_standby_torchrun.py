@@ -24,9 +24,7 @@ from tests.support.standby_programs import (
     Program,
     children,
     differences,
-    environment,
     waiting,
-    word,
 )
 from tests.support.thorough import thorough_only
 from tests.support.wait import until
@@ -80,8 +78,8 @@ class TorchrunWorlds:
             other_environments=[pb.ProcessEnvironment()],
         )
         await self._master.order(start=start)
-        assert [await word(self._agent) for _ in range(2)] == ["starts 0", "starts 1"]
-        return [int(pid) for pid in (await word(self._agent)).split()]
+        assert [await self._agent.line() for _ in range(2)] == ["starts 0", "starts 1"]
+        return [int(pid) for pid in (await self._agent.line()).split()]
 
     async def in_standby(self) -> list[int]:
         """Wait until torchrun and both its processes are in standby; return the two."""
@@ -113,7 +111,7 @@ async def test_torchrun_takes_its_processes_from_standby_and_they_see_what_cold_
     fake_master: FakeMaster, run: Run, program: Program, torchrun: str
 ) -> None:
     program.script(SHOW)
-    variables = {**environment(program), **VARIABLES}
+    variables = {**program.environment(), **VARIABLES}
     cold = await run(torchrun, "train.py", "--lr", **{**variables, names.ENV_STANDBY: ""})
     worlds = TorchrunWorlds(fake_master, cold, program)
     await worlds.begin(1)
@@ -147,7 +145,7 @@ async def test_a_process_below_torchrun_that_is_killed_in_standby_is_started_col
     fake_master: FakeMaster, run: Run, program: Program, torchrun: str, killed: int | str
 ) -> None:
     program.script("import slow, time\nprint('up', flush=True)\ntime.sleep(600)")
-    agent = await run(torchrun, "train.py", **environment(program), **VARIABLES)
+    agent = await run(torchrun, "train.py", **program.environment(), **VARIABLES)
     worlds = TorchrunWorlds(fake_master, agent, program)
     await worlds.begin(1)
     standby = await worlds.in_standby()
@@ -167,7 +165,7 @@ async def test_a_variable_that_differs_from_world_to_world_ends_only_standby_bel
 ) -> None:
     program.package("RANK = os.environ.get('LOCAL_RANK', 'none')", "reader")
     program.script("import reader, time\nprint(reader.RANK, flush=True)\ntime.sleep(600)")
-    agent = await run(torchrun, "train.py", **environment(program), **VARIABLES)
+    agent = await run(torchrun, "train.py", **program.environment(), **VARIABLES)
     worlds = TorchrunWorlds(fake_master, agent, program)
     await worlds.begin(1)
     await worlds.in_standby()
@@ -206,7 +204,7 @@ async def test_other_processes_that_torchrun_starts_are_not_touched(
         )
     )
     Path(torchrun).write_text(text)
-    agent = await run(torchrun, "train.py", **environment(program), **VARIABLES)
+    agent = await run(torchrun, "train.py", **program.environment(), **VARIABLES)
     worlds = TorchrunWorlds(fake_master, agent, program)
     await worlds.begin(1)
     standby = await worlds.in_standby()
@@ -217,7 +215,7 @@ async def test_the_exit_of_a_process_from_standby_is_seen_by_torchrun_and_the_ag
     fake_master: FakeMaster, run: Run, program: Program, torchrun: str
 ) -> None:
     program.script("import slow, time\nprint('up', flush=True)\ntime.sleep(600)")
-    agent = await run(torchrun, "train.py", **environment(program), **VARIABLES)
+    agent = await run(torchrun, "train.py", **program.environment(), **VARIABLES)
     worlds = TorchrunWorlds(fake_master, agent, program)
     await worlds.begin(1)
     await worlds.in_standby()

@@ -498,14 +498,6 @@ async def test_a_short_job_gets_every_default_at_every_level(kube: Kube, namespa
         (
             {
                 "replicaSpecs": {
-                    "worker": {"persistentVolumeClaimRetentionPolicy": {"whenDeleted": "Retain"}}
-                }
-            },
-            "spec.replicaSpecs[worker].persistentVolumeClaimRetentionPolicy",
-        ),
-        (
-            {
-                "replicaSpecs": {
                     "worker": {"volumeClaimTemplates": [CLAIM | {"metadata": {"name": "other"}}]}
                 }
             },

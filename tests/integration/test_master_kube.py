@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import base64
 import contextlib
 import itertools
 import time
@@ -24,8 +23,6 @@ from elasticjob_api.v1.agent_pb2_grpc import AgentServiceStub
 from elasticjob_api.v1.job_pb2_grpc import JobServiceStub
 from elasticjob_kube.resources import (
     CONFIG_MAPS,
-    ELASTIC_JOBS,
-    SCALE_PLANS,
     SERVICE_ACCOUNTS,
 )
 from elasticjob_localcluster.cluster import Cluster
@@ -86,15 +83,8 @@ async def test_progress_is_written_and_an_idle_master_writes_nothing(setting: Se
 async def test_pods_of_a_draining_plan_leave_and_the_others_continue(setting: Setting) -> None:
     async with setting.master() as master, master.channel() as channel:
         agents = await world_of_two(channel)
-        body = {
-            "apiVersion": SCALE_PLANS.api_version,
-            "kind": SCALE_PLANS.kind,
-            "metadata": {"name": "in"},
-            "spec": {"jobName": JOB, "removePods": [{"name": agents[0].name}]},
-        }
-        await setting.kube.create(SCALE_PLANS, setting.namespace, body)
-        status = {"status": {"phase": "Draining", "drainingPods": [agents[0].name]}}
-        await setting.kube.patch(SCALE_PLANS, setting.namespace, "in", status, subresource="status")
+        await setting.create_plan("in", removePods=[{"name": agents[0].name}])
+        await setting.set_plan_status("in", phase="Draining", drainingPods=[agents[0].name])
         await until("a world of one", lambda: agents[0].ended.is_set() and agents[1].running == 2)
         assert agents[0].commands[-1].drain.grace_seconds == pytest.approx(4.5)
         world = await JobServiceStub(channel).GetWorld(job_pb2.GetWorldRequest())
@@ -113,25 +103,15 @@ async def test_a_script_is_ordered_also_by_the_next_master_and_its_result_is_wri
 
         return (await until("the order", orders))[-1]
 
-    body = {
-        "apiVersion": SCALE_PLANS.api_version,
-        "kind": SCALE_PLANS.kind,
-        "metadata": {"name": "in"},
-        "spec": {"jobName": JOB, "removePods": [{"role": "worker", "index": 1}], "script": "save"},
-    }
     async with setting.master() as master, master.channel() as channel:
         agents = [await Agent(index).join(channel) for index in (0, 1)]
-        created = await setting.kube.create(SCALE_PLANS, setting.namespace, body)
+        removed = [{"role": "worker", "index": 1}]
+        uid = await setting.create_plan("in", removePods=removed, script="save")
         run = {"pod": agents[0].name, "startTime": format_time(time.time())}
         indices = {"before": {"worker": "0-1"}, "targets": {"worker": "0"}}
-        status = {"status": {"phase": "Executing", "script": run, **indices}}
-        await setting.kube.patch(SCALE_PLANS, setting.namespace, "in", status, subresource="status")
+        await setting.set_plan_status("in", phase="Executing", script=run, **indices)
         order = await ordered(agents[0])
-        assert (order.id, order.script, order.pods) == (
-            created["metadata"]["uid"],
-            "save",
-            f"{agents[1].name}:1",
-        )
+        assert (order.id, order.script, order.pods) == (uid, "save", f"{agents[1].name}:1")
         assert not [command for command in agents[1].commands if command.HasField("run_script")]
     async with setting.master() as master, master.channel() as channel:
         agents = [await Agent(index).join(channel) for index in (0, 1)]
@@ -158,25 +138,15 @@ async def test_a_migration_changes_the_world_once_and_later_named_members_leave_
             {"role": "worker", "index": index, "replacement": index + 2, "phase": phase}
             for index, phase in enumerate(phases)
         ]
-        status = {"status": {"phase": "Executing", "migrations": moves, "drainingPods": draining}}
-        await setting.kube.patch(
-            SCALE_PLANS, setting.namespace, "move", status, subresource="status"
+        await setting.set_plan_status(
+            "move", phase="Executing", migrations=moves, drainingPods=draining
         )
 
     async with setting.master() as master, master.channel() as channel:
         agents = await world_of_two(channel)
-        body = {
-            "apiVersion": SCALE_PLANS.api_version,
-            "kind": SCALE_PLANS.kind,
-            "metadata": {"name": "move"},
-            "spec": {"jobName": JOB, "migratePods": [{"name": agent.name} for agent in agents]},
-        }
-        await setting.kube.create(SCALE_PLANS, setting.namespace, body)
+        await setting.create_plan("move", migratePods=[{"name": agent.name} for agent in agents])
         await set_plan_status("Starting", "Starting", draining=[])
-        await until(
-            "the master knows the plan",
-            lambda: "successors: worker 2, worker 3" in master.log.read_text(),
-        )
+        await master.logged("successors: worker 2, worker 3")
         agents += [await Agent(index).join(channel) for index in (2, 3)]
 
         async def states() -> list[int]:
@@ -211,14 +181,10 @@ async def test_the_auto_scaler_decides_by_earlier_measurements_as_soon_as_it_is_
         rates = {1: 1.0, 2: 50.0, 3: third}
         training = asyncio.create_task(train(agents, lambda size: rates[size]))
         cleanup.callback(training.cancel)
-        await until(
-            "a measurement of two", lambda: b"measured: 2 members" in master.log.read_bytes()
-        )
+        await master.logged("measured: 2 members")
         await setting.set_desired(3)
         agents.append(await Agent(2).join(channel))
-        await until(
-            "a measurement of three", lambda: b"measured: 3 members" in master.log.read_bytes()
-        )
+        await master.logged("measured: 3 members")
         assert await setting.plans() == []
         known = await autoscaling(channel)
         assert (known.enabled, known.role, known.size, known.reason) == (False, "worker", 3, "")
@@ -251,24 +217,6 @@ async def autoscaling(channel: grpc.aio.Channel) -> job_pb2.Autoscaling:
     return await JobServiceStub(channel).GetAutoscaling(job_pb2.GetAutoscalingRequest())
 
 
-async def make_auto_plan(setting: Setting, number: int, replicas: int) -> None:
-    """Create a plan as the job's master does."""
-    owner = {
-        "apiVersion": ELASTIC_JOBS.api_version,
-        "kind": ELASTIC_JOBS.kind,
-        "name": JOB,
-        "uid": setting.uid,
-    }
-    wish = {"worker": {"replicas": replicas}}
-    body = {
-        "apiVersion": SCALE_PLANS.api_version,
-        "kind": SCALE_PLANS.kind,
-        "metadata": {"name": f"{JOB}-auto-{number}", "ownerReferences": [owner]},
-        "spec": {"jobName": JOB, "source": "Auto", "replicaResourceSpecs": wish},
-    }
-    await setting.kube.create(SCALE_PLANS, setting.namespace, body)
-
-
 @pytest.mark.guarantee("master-can-be-replaced")
 @pytest.mark.thorough
 async def test_the_next_master_knows_a_plan_of_a_killed_one_and_learns_from_its_result(
@@ -276,35 +224,21 @@ async def test_the_next_master_knows_a_plan_of_a_killed_one_and_learns_from_its_
 ) -> None:
     """The first master is killed between the create of its plan and the write of its state."""
     await setting.set_desired(2)
-    await make_auto_plan(setting, 1, 5)
+    wish = {"worker": {"replicas": 5}}
+    await setting.create_plan(f"{JOB}-auto-1", source="Auto", replicaResourceSpecs=wish)
     await setting.patch_job({"spec": {"autoscaling": {"enabled": True}}})
     async with setting.master() as master, master.channel() as channel, AsyncExitStack() as cleanup:
         agents = [await Agent(index).join(channel) for index in (0, 1)]
         training = asyncio.create_task(train(agents, lambda size: 50.0 * size))
         cleanup.callback(training.cancel)
-        await until(
-            "the plan is adopted", lambda: b"plan 1 was made before" in master.log.read_bytes()
-        )
-        await until(
-            "a measurement of two", lambda: b"measured: 2 members" in master.log.read_bytes()
-        )
+        await master.logged("plan 1 was made before")
+        await master.logged("measured: 2 members")
         status = {"phase": "PartiallySucceeded", "message": "no room", "targets": {"worker": "0-2"}}
-        await setting.kube.patch(
-            SCALE_PLANS,
-            setting.namespace,
-            f"{JOB}-auto-1",
-            {"status": status},
-            subresource="status",
-        )
-        await until(
-            "its end is seen",
-            lambda: b"ScalePlan 1 was not fulfilled: no room" in master.log.read_bytes(),
-        )
+        await setting.set_plan_status(f"{JOB}-auto-1", **status)
+        await master.logged("ScalePlan 1 was not fulfilled: no room")
         await setting.set_desired(3)
         agents.append(await Agent(2).join(channel))
-        await until(
-            "a measurement of three", lambda: b"measured: 3 members" in master.log.read_bytes()
-        )
+        await master.logged("measured: 3 members")
         training.cancel()
         await stored(setting)
         assert len(await setting.plans()) == 1, (
@@ -437,12 +371,6 @@ async def test_a_master_ends_if_its_service_account_was_created_again(
         assert b"has refused this pod's token for" in master.log.read_bytes()
 
 
-async def stored_state(setting: Setting) -> bytes:
-    """Return the ConfigMap's content; empty if it has none."""
-    found = await setting.kube.get(CONFIG_MAPS, setting.namespace, names.state_config_map(JOB))
-    return base64.b64decode((found.get("binaryData") or {}).get("state", ""))
-
-
 async def recreate_config_map(setting: Setting) -> None:
     """Delete the ConfigMap, and create it empty, as the operator does."""
     name = names.state_config_map(JOB)
@@ -460,7 +388,7 @@ async def test_a_master_writes_its_state_to_a_recreated_config_map(
         await stored(setting)
         await recreate_config_map(setting)
         agents.append(await Agent(2).join(channel))
-        await until("the state is stored again", partial(stored_state, setting), bool)
+        await until("the state is stored again", setting.stored_state, bool)
         await until("a world of three", lambda: all(agent.running == 2 for agent in agents))
         await stored(setting)
         await master.kill()

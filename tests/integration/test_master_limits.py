@@ -104,7 +104,7 @@ async def test_without_free_file_descriptors_connected_agents_continue_and_other
         connections = [
             await asyncio.open_connection("127.0.0.1", master.grpc_port) for _ in range(60)
         ]
-        await until("no more files", lambda: b"File descriptor limit" in master.log.read_bytes())
+        await master.logged("File descriptor limit")
         await stub.GetStatus(job_pb2.GetStatusRequest(), timeout=20)
         # The master closes the connections of strangers itself, without a descriptor to spare.
         await until(

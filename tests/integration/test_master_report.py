@@ -32,7 +32,6 @@ from elasticjob_kube.resources import (
     ELASTIC_JOBS,
     PODS,
     ROLE_BINDINGS,
-    SCALE_PLANS,
     SECRETS,
     SERVICE_ACCOUNTS,
 )
@@ -99,18 +98,8 @@ async def test_all_queries_answer_for_a_job_that_has_ended(
     setting = readable
     namespace = readable.namespace
     async with training(setting) as (master, _):
-        plan = {
-            "jobName": JOB,
-            "replicaResourceSpecs": {"worker": {"replicas": 1}},
-            "reason": "by hand",
-        }
-        body = {
-            "apiVersion": names.API_VERSION,
-            "kind": "ScalePlan",
-            "metadata": {"name": "fewer"},
-            "spec": plan,
-        }
-        await setting.kube.create(SCALE_PLANS, namespace, body)
+        one = {"worker": {"replicas": 1}}
+        await setting.create_plan("fewer", replicaResourceSpecs=one, reason="by hand")
         await until("a sample and the plan", lambda: _is_sampled(master))
     status = {
         "phase": "Succeeded",
@@ -244,10 +233,7 @@ async def test_training_continues_if_an_earlier_operator_created_no_config_map(
     setting: Setting,
 ) -> None:
     async with training(setting) as (master, agents):
-        await until(
-            "the master logs it",
-            lambda: "no answers are stored for the time after" in master.log.read_text(),
-        )
+        await master.logged("no answers are stored for the time after")
         assert not agents[0].ended.is_set()
     assert master.log.read_text().count("no answers are stored for the time after") == 1
 

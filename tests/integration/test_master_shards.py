@@ -18,6 +18,9 @@ from tests.support.master_process import STANDALONE, run_master
 from tests.support.wait import until
 
 ONE = ("--standalone", "--framework=jax", "--min=1", "--workers=1")
+TWELVE = pb.CreateDatasetRequest(dataset="d", size=12, shard_size=1, epochs=1)
+TWENTY = pb.CreateDatasetRequest(dataset="d", size=20, shard_size=1, epochs=1)
+LEDGER = pb.GetLedgerRequest(dataset="d")
 
 
 async def refusal(call: Awaitable[Any]) -> tuple[grpc.StatusCode, str]:
@@ -32,23 +35,25 @@ async def member(channel: grpc.aio.Channel, index: int = 0, slots: int = 1) -> A
     return agent
 
 
+def request_of(agent: Agent, count: int, round_: int = 0) -> pb.LeaseShardsRequest:
+    return pb.LeaseShardsRequest(
+        dataset="d", pod_uid=agent.uid, count=count, round=round_ or agent.running
+    )
+
+
 async def lease(
     stub: shards_pb2_grpc.ShardServiceAsyncStub, agent: Agent, count: int, round_: int = 0
 ) -> list[int]:
-    request = pb.LeaseShardsRequest(
-        dataset="d", pod_uid=agent.uid, count=count, round=round_ or agent.running
-    )
-    return [shard.id for shard in (await stub.LeaseShards(request)).shards]
+    answer = await stub.LeaseShards(request_of(agent, count, round_))
+    return [shard.id for shard in answer.shards]
 
 
 async def lease_of_new_master(
     stub: shards_pb2_grpc.ShardServiceAsyncStub, agent: Agent, count: int
 ) -> list[int]:
     """Send a request as an agent does: until a master that has just started answers."""
-    request = pb.LeaseShardsRequest(
-        dataset="d", pod_uid=agent.uid, count=count, round=agent.running
-    )
-    return [shard.id for shard in (await call_until_answered(stub.LeaseShards, request)).shards]
+    answer = await call_until_answered(stub.LeaseShards, request_of(agent, count))
+    return [shard.id for shard in answer.shards]
 
 
 async def report(
@@ -101,14 +106,14 @@ async def test_a_stream_and_failed_shards_are_in_the_ledger(tmp_path: Path) -> N
         assert (
             await report(stub, agent, [0], returned=[1], failed=[2], message="cannot be read") == []
         )
-        ledger = await stub.GetLedger(pb.GetLedgerRequest(dataset="d"))
+        ledger = await stub.GetLedger(LEDGER)
         assert ledger == pb.Ledger(
             dataset="d", total=3, done=1, waiting=1, returned=1, failed=1, growing=True
         )
         await stub.ExtendDataset(pb.ExtendDatasetRequest(dataset="d", size=35, final=True))
         assert await lease(stub, agent, 9) == [1, 3]
         await report(stub, agent, [1, 3])
-        ledger = await stub.GetLedger(pb.GetLedgerRequest(dataset="d"))
+        ledger = await stub.GetLedger(LEDGER)
         assert ledger == pb.Ledger(dataset="d", total=4, done=3, returned=1, failed=1)
         assert "data set d: 1 shards failed (2): cannot be read" in master.log.read_text()
         code, details = await refusal(
@@ -128,17 +133,13 @@ async def test_the_next_master_does_not_repeat_a_killed_masters_leases(
     async with run_master(tmp_path, *options) as master, master.channel() as channel:
         stub = shards_pb2_grpc.ShardServiceStub(channel)
         agent = await member(channel)
-        await stub.CreateDataset(
-            pb.CreateDatasetRequest(dataset="d", size=20, shard_size=1, epochs=1)
-        )
+        await stub.CreateDataset(TWENTY)
         for _ in range(3):
             given = await lease(stub, agent, 4)
         ports = await master.kill()
     assert given == [8, 9, 10, 11]
     async with run_master(tmp_path, *options, ports=ports) as master, master.channel() as channel:
-        ledger = await shards_pb2_grpc.ShardServiceStub(channel).GetLedger(
-            pb.GetLedgerRequest(dataset="d")
-        )
+        ledger = await shards_pb2_grpc.ShardServiceStub(channel).GetLedger(LEDGER)
     assert (ledger.leased, ledger.waiting) == (12, 8)
 
 
@@ -152,9 +153,7 @@ async def test_a_data_set_ends_although_an_older_state_was_restored(
     async with run_master(tmp_path, *options) as master, master.channel() as channel:
         stub = shards_pb2_grpc.ShardServiceStub(channel)
         agent = await member(channel)
-        await stub.CreateDataset(
-            pb.CreateDatasetRequest(dataset="d", size=12, shard_size=1, epochs=1)
-        )
+        await stub.CreateDataset(TWELVE)
         await report(stub, agent, (await lease(stub, agent, 4))[:2])
         backup = state.read_bytes()
         await report(stub, agent, [2, 3])
@@ -173,7 +172,7 @@ async def test_a_data_set_ends_although_an_older_state_was_restored(
         await report(stub, agent, [4, 5, 6], round_=held)
         assert await lease(stub, agent, 12) == [7, 8, 9, 10, 11]
         await report(stub, agent, [2, 3, 7, 8, 9, 10, 11])
-        ledger = await stub.GetLedger(pb.GetLedgerRequest(dataset="d"))
+        ledger = await stub.GetLedger(LEDGER)
         assert (ledger.done, ledger.leased, ledger.waiting) == (12, 0, 0)
 
 
@@ -188,9 +187,7 @@ async def test_a_master_leases_nothing_before_the_whole_world_has_reported_its_l
     async with run_master(tmp_path, *options) as master, master.channel() as channel:
         stub = shards_pb2_grpc.ShardServiceStub(channel)
         first, second = await world_of_two(channel)
-        await stub.CreateDataset(
-            pb.CreateDatasetRequest(dataset="d", size=20, shard_size=1, epochs=1)
-        )
+        await stub.CreateDataset(TWENTY)
         assert await lease(stub, first, 2) == [0, 1]
         store.rename(away)
         given = [await lease(stub, agent, 4) for agent in (first, second)]
@@ -207,10 +204,7 @@ async def test_a_master_leases_nothing_before_the_whole_world_has_reported_its_l
         ]
         second.leased = [agent_pb2.LeasedShards(dataset="d", round=1, shards=given[1])]
         await first.join(channel)
-        await until(
-            "it has reported its leases",
-            lambda: "data set 'another' was not declared" in master.log.read_text(),
-        )
+        await master.logged("data set 'another' was not declared")
         assert "shard 20 does not exist" in master.log.read_text()
         code, details = await refusal(lease(stub, first, 1))
         assert (code, details) == (
@@ -223,7 +217,7 @@ async def test_a_master_leases_nothing_before_the_whole_world_has_reported_its_l
         assert await lease_of_new_master(stub, first, 2) == [10, 11]
         await report(stub, first, [0, 1, *given[0], 10, 11])
         await report(stub, second, given[1])
-        ledger = await stub.GetLedger(pb.GetLedgerRequest(dataset="d"))
+        ledger = await stub.GetLedger(LEDGER)
         assert (ledger.done, ledger.leased, ledger.waiting, ledger.returned) == (12, 0, 8, 0)
 
 
@@ -235,8 +229,7 @@ async def test_the_running_process_restores_a_checkpoint_that_survives_the_maste
     async with run_master(tmp_path, *options) as master, master.channel() as channel:
         stub = shards_pb2_grpc.ShardServiceStub(channel)
         first = await member(channel)
-        dataset = pb.CreateDatasetRequest(dataset="d", size=20, shard_size=1, epochs=1)
-        await stub.CreateDataset(dataset)
+        await stub.CreateDataset(TWENTY)
         await report(stub, first, (await lease(stub, first, 6))[:4])
         saved = (await stub.GetCheckpoint(pb.GetCheckpointRequest(dataset="d"))).state
         await report(stub, first, [4, *await lease(stub, first, 2)])
@@ -274,7 +267,7 @@ async def test_the_running_process_restores_a_checkpoint_that_survives_the_maste
             "its effect is not in the model any more"
         )
         assert await report(stub, first, [4, 5]) == []
-        ledger = await stub.GetLedger(pb.GetLedgerRequest(dataset="d"))
+        ledger = await stub.GetLedger(LEDGER)
         assert (ledger.done, ledger.leased, ledger.waiting) == (6, 1, 13)
 
 
@@ -286,9 +279,7 @@ async def test_processes_that_continue_restore_only_if_none_of_them_has_the_stat
     async with run_master(tmp_path, *options) as master, master.channel() as channel:
         stub = shards_pb2_grpc.ShardServiceStub(channel)
         pod = await member(channel)
-        await stub.CreateDataset(
-            pb.CreateDatasetRequest(dataset="d", size=20, shard_size=1, epochs=1)
-        )
+        await stub.CreateDataset(TWENTY)
         await report(stub, pod, await lease(stub, pod, 2))
         request = pb.RestoreCheckpointRequest(dataset="d", round=1, pod_uid=pod.uid)
         code, details = await refusal(stub.RestoreCheckpoint(request))
@@ -307,9 +298,7 @@ async def test_processes_of_one_pod_restore_one_checkpoint_and_keep_leases(
     async with run_master(tmp_path, *ONE) as master, master.channel() as channel:
         stub = shards_pb2_grpc.ShardServiceStub(channel)
         pod = await member(channel, slots=2)
-        await stub.CreateDataset(
-            pb.CreateDatasetRequest(dataset="d", size=20, shard_size=1, epochs=1)
-        )
+        await stub.CreateDataset(TWENTY)
         request = pb.RestoreCheckpointRequest(
             dataset="d", state=b"", round=pod.running, pod_uid=pod.uid
         )
@@ -328,9 +317,7 @@ async def test_an_ended_process_gets_no_shards_and_takes_none_from_its_successor
     async with run_master(tmp_path, *ONE) as master, master.channel() as channel:
         stub = shards_pb2_grpc.ShardServiceStub(channel)
         first = await member(channel)
-        await stub.CreateDataset(
-            pb.CreateDatasetRequest(dataset="d", size=20, shard_size=1, epochs=1)
-        )
+        await stub.CreateDataset(TWENTY)
         assert await lease(stub, first, 2) == [0, 1]
         second = await Agent(1).join(channel)
         await until("a new world", lambda: first.running == second.running == 2)

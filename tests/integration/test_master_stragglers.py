@@ -13,12 +13,12 @@ import pytest
 from elasticjob_api.v1 import agent_pb2 as pb
 from elasticjob_api.v1 import job_pb2
 from elasticjob_api.v1.job_pb2_grpc import JobServiceStub
-from elasticjob_kube.resources import ELASTIC_JOBS, SCALE_PLANS
 
 from tests.support.grpc_agent import Agent
 from tests.support.master_on_kubernetes import JOB, Setting
 from tests.support.wait import until
 
+PLAN = f"{JOB}-auto-1"
 FAST = 0.01
 SLOW = 0.09
 
@@ -53,16 +53,10 @@ async def prepare(setting: Setting, *, most: int) -> None:
     await setting.patch_job({"spec": {"health": health}})
 
 
-async def set_plan_status(
-    setting: Setting, phase: str, move: str, *, draining: list[str] | None = None
-) -> None:
+async def set_plan_status(setting: Setting, phase: str, move: str, *draining: str) -> None:
     """Write the plan's progress, as the operator does."""
     moves = [{"role": "worker", "index": 2, "replacement": 3, "phase": move}]
-    status = {"phase": phase, "migrations": moves, "drainingPods": draining or []}
-    name = f"{JOB}-auto-1"
-    await setting.kube.patch(
-        SCALE_PLANS, setting.namespace, name, {"status": status}, subresource="status"
-    )
+    await setting.set_plan_status(PLAN, phase=phase, migrations=moves, drainingPods=draining)
 
 
 def why_not_replaced(job: dict[str, Any]) -> str:
@@ -90,9 +84,7 @@ async def test_a_straggler_becomes_one_plan_and_the_next_master_knows_it(
         assert plan["spec"]["onTimeout"] == "Rollback"
         assert plan["spec"]["reason"].endswith("replacement 1 of 3")
         await set_plan_status(setting, "Executing", "Starting")
-        await until(
-            "the master knows that", lambda: "successors: worker 3" in master.log.read_text()
-        )
+        await master.logged("successors: worker 3")
         agents.append(await Agent(3).join(channel))
 
         async def states() -> list[int]:
@@ -101,7 +93,7 @@ async def test_a_straggler_becomes_one_plan_and_the_next_master_knows_it(
 
         joined = [*3 * [pb.MEMBER_STATE_TRAINING], pb.MEMBER_STATE_WAITING]
         await until("the replacement exists and waits", states, lambda current: current == joined)
-        await set_plan_status(setting, "Draining", "Draining", draining=[agents[2].name])
+        await set_plan_status(setting, "Draining", "Draining", agents[2].name)
         await until("the straggler's end", agents[2].ended.is_set)
         await until("a world with the new member", lambda: agents[3].running == 2)
         await set_plan_status(setting, "Succeeded", "Done")
@@ -130,23 +122,8 @@ async def test_a_replacement_counts_even_if_the_killed_master_did_not_store_it(
     setting: Setting,
 ) -> None:
     await prepare(setting, most=1)
-    owner = {
-        "apiVersion": ELASTIC_JOBS.api_version,
-        "kind": ELASTIC_JOBS.kind,
-        "name": JOB,
-        "uid": setting.uid,
-    }
-    body = {
-        "apiVersion": SCALE_PLANS.api_version,
-        "kind": SCALE_PLANS.kind,
-        "metadata": {"name": f"{JOB}-auto-1", "ownerReferences": [owner]},
-        "spec": {
-            "jobName": JOB,
-            "source": "Auto",
-            "migratePods": [{"name": f"{JOB}-worker-9", "avoidNode": True}],
-        },
-    }
-    await setting.kube.create(SCALE_PLANS, setting.namespace, body)
+    moves = [{"name": f"{JOB}-worker-9", "avoidNode": True}]
+    await setting.create_plan(PLAN, source="Auto", migratePods=moves)
     await set_plan_status(setting, "Succeeded", "Done")
     async with setting.master() as master, master.channel() as channel, AsyncExitStack() as cleanup:
         agents = [await Agent(index).join(channel) for index in (0, 1, 2)]

@@ -57,6 +57,12 @@ pytestmark = pytest.mark.thorough
 
 REPOSITORY = Path(__file__).parents[2]
 ELASTIC = {"ElasticJobsViaWorkloadSlices": True}
+"""Today's default; off in Kueue 0.15."""
+_OF_CLUSTERS = ("grant list and watch of nodes", "grant list and watch of priorityclasses")
+"""The rights that an operator for one namespace lacks, and does without."""
+NOT_ELASTIC = {"ElasticJobsViaWorkloadSlices": False}
+SIZE = "600m" if os.environ.get("KUEUE") == "0.15" else "500m"
+"""What a growth to five pods of 100m needs, while Kueue 0.15.2 counts the master a second time."""
 
 
 @pytest.fixture(scope="module")
@@ -93,7 +99,7 @@ async def running(
     ):
         yield
         denied = [line for line in log.read_text().splitlines() if "system:serviceaccount" in line]
-        assert [line for line in denied if "nodes is forbidden" not in line] == []
+        assert [line for line in denied if not line.endswith(_OF_CLUSTERS)] == []
 
 
 @asynccontextmanager
@@ -190,16 +196,13 @@ async def test_a_job_starts_with_its_quota_and_releases_it_at_its_end(
 
 
 @pytest.mark.parametrize(
-    ("cpu", "gates"), [("600m", ELASTIC), ("800m", {})], ids=["elastic", "others"]
+    ("cpu", "gates"), [(SIZE, ELASTIC), ("800m", NOT_ELASTIC)], ids=["elastic", "others"]
 )
 async def test_a_job_grows_with_its_quota_and_releases_quota_it_does_not_need(
     cluster: Cluster, kube: Kube, namespace: str, tmp_path: Path, cpu: str, gates: dict[str, bool]
 ) -> None:
     """A Kueue with elastic jobs needs quota for the difference only, any other one for both sizes
     for a moment.
-
-    This version of it counts the master a second time, for which the queue has 100m more than the
-    size needs.
     """
     async with running(cluster, kube, namespace, tmp_path, cpu, **gates):
         await kube.create(ELASTIC_JOBS, namespace, queued("job", 2))

@@ -67,6 +67,12 @@ class AgentProcess:
         assert self.process.returncode is not None
         return self.process.returncode, out.decode(), err.decode()
 
+    async def line(self) -> str:
+        """Return the next line of the command's output, without its end."""
+        assert self.process.stdout is not None
+        line = await asyncio.wait_for(self.process.stdout.readline(), SECONDS)
+        return line.decode().strip()
+
     @property
     def termination(self) -> str:
         path = self.folder / "termination"

@@ -10,8 +10,8 @@ from typing import Any
 import msgspec
 import yaml
 from elasticjob_api.elasticjob import ElasticJob
+from elasticjob_api.yaml_documents import read
 from elasticjob_cli.convert.converters import convert
-from elasticjob_cli.convert.documents import read
 from elasticjob_cli.convert.peers import jobs_of
 from elasticjob_cli.convert.rendering import render
 from elasticjob_cli.convert.report import Converted, Kind

@@ -20,6 +20,7 @@ from elasticjob_api.v1 import (
     shards_pb2_grpc,
 )
 
+from tests.support.agent_process import AgentProcess
 from tests.support.wait import SECONDS
 
 
@@ -166,3 +167,16 @@ class FakeMaster(
             lambda received: [e for e in received.of_kind("exited") if e.round == round_]
         )
         return exits[0]
+
+    async def dismiss(self, agent: AgentProcess) -> tuple[int, str, str]:
+        """Order an agent to exit; return its exit code, output and error output."""
+        await self.order(exit=pb.Exit())
+        return await agent.end()
+
+    async def complete(self, agent: AgentProcess) -> tuple[str, str]:
+        """Let an agent's command succeed in the first world; return its output and error output."""
+        await self.begin(1)
+        exited = await self.exited(1)
+        code, out, err = await self.dismiss(agent)
+        assert (exited.exit_code, code) == (0, 0), err
+        return out, err

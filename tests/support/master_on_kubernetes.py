@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -78,6 +79,27 @@ class Setting:
     async def plans(self) -> list[dict[str, Any]]:
         found: list[dict[str, Any]] = (await self.kube.list(SCALE_PLANS, self.namespace))["items"]
         return found
+
+    async def create_plan(self, name: str, **spec: Any) -> str:
+        """Create a ScalePlan, as the job's master does if its source is Auto; return its UID."""
+        metadata: dict[str, Any] = {"name": name}
+        if spec.get("source") == "Auto":
+            job = {"apiVersion": ELASTIC_JOBS.api_version, "kind": ELASTIC_JOBS.kind}
+            metadata["ownerReferences"] = [{**job, "name": JOB, "uid": self.uid}]
+        kind = {"apiVersion": SCALE_PLANS.api_version, "kind": SCALE_PLANS.kind}
+        body = {**kind, "metadata": metadata, "spec": {"jobName": JOB, **spec}}
+        created = await self.kube.create(SCALE_PLANS, self.namespace, body)
+        return str(created["metadata"]["uid"])
+
+    async def set_plan_status(self, name: str, **status: Any) -> None:
+        """Write a plan's progress, as the operator does."""
+        body = {"status": status}
+        await self.kube.patch(SCALE_PLANS, self.namespace, name, body, subresource="status")
+
+    async def stored_state(self) -> bytes:
+        """Return what the master's ConfigMap contains; empty if nothing."""
+        found = await self.kube.get(CONFIG_MAPS, self.namespace, names.state_config_map(JOB))
+        return base64.b64decode((found.get("binaryData") or {}).get("state", ""))
 
 
 def role() -> dict[str, Any]:

@@ -24,7 +24,7 @@ from elasticjob_api import names
 from elasticjob_kube import x509
 
 from tests.support.self_signed import self_signed
-from tests.support.wait import SECONDS
+from tests.support.wait import SECONDS, until
 from tests.support.warm_process import WarmProcess, start_warm
 
 TOKEN = "a-token-of-these-tests"
@@ -88,6 +88,10 @@ class Master:
         if self.insecure:
             return grpc.aio.insecure_channel(f"{self.address}:{self.grpc_port}")
         return channel_to(f"{self.address}:{self.grpc_port}", token)
+
+    async def logged(self, text: str) -> None:
+        """Wait until its log contains a text."""
+        await until(f"{text!r} in its log", self.log.read_text, lambda log: text in log)
 
     async def kill(self) -> tuple[int, int]:
         """Kill it, as the loss of its node would; return its ports, for the next master."""

@@ -11,8 +11,7 @@ from dataclasses import dataclass, field
 
 from elasticjob_operator.core.sharing.curves import speed
 from elasticjob_operator.core.sharing.model import Amounts, Pool, PooledJob, Sharing
-from elasticjob_operator.core.sharing.promises import promised_at_start
-from elasticjob_operator.core.sharing.share import share
+from elasticjob_operator.core.sharing.share import promised_at_start, share
 
 DRAIN_SECONDS = 20
 POWER = 0.8

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 import os
+import sys
 import textwrap
 from collections.abc import Iterator
 from pathlib import Path
@@ -13,19 +13,21 @@ from typing import Any
 from elasticjob_api import names
 from elasticjob_api.v1 import agent_pb2 as pb
 
-from tests.support.agent_process import AgentProcess
+from tests.support.agent_process import AgentProcess, Run
 from tests.support.fake_master import FakeMaster
 from tests.support.standby import in_standby
-from tests.support.wait import SECONDS, until
+from tests.support.wait import until
 
 AUTO = {names.ENV_STANDBY: "Auto"}
 MODULE = "tests.support.standby_probe"
 
 
 class Program:
-    """A program in a folder, with a package `slow` in a site-packages folder."""
+    """A program in a folder, with a package `slow` in a site-packages folder, and its worlds."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, run: Run, master: FakeMaster) -> None:
+        self._run = run
+        self._master = master
         self.folder = folder
         self.site = folder / "site-packages"
         self.site.mkdir()
@@ -46,10 +48,33 @@ class Program:
             return []
         return [int(line.split()[1]) for line in self.imports.read_text().splitlines()]
 
+    def environment(self) -> dict[str, str]:
+        path = os.pathsep.join([str(self.site), *filter(None, [os.environ.get("PYTHONPATH")])])
+        return {**AUTO, "PYTHONPATH": path}
 
-def environment(program: Program) -> dict[str, str]:
-    path = os.pathsep.join([str(program.site), *filter(None, [os.environ.get("PYTHONPATH")])])
-    return {**AUTO, "PYTHONPATH": path}
+    async def begin(self, **variables: str) -> AgentProcess:
+        """Run train.py by an agent, and begin its first world."""
+        agent: AgentProcess = await self._run(sys.executable, "train.py", **self.environment())
+        await self._master.begin(1, **variables)
+        return agent
+
+    async def in_standby(self, agent: AgentProcess) -> int:
+        """Wait until a process is in standby, and the agent knows it; return its id."""
+        await until("a process is in standby", lambda: len(waiting(agent)) == 1)
+        await self._master.handled()
+        (standby,) = waiting(agent)
+        return standby
+
+    async def next_world(self, round_: int, **variables: str) -> None:
+        await self._master.order(stop=pb.Stop(round=round_ - 1, grace_seconds=5))
+        await self._master.exited(round_ - 1)
+        await self._master.begin(round_, **variables)
+
+    async def warm_world(self, agent: AgentProcess, round_: int = 2, **variables: str) -> int:
+        """Begin a world in which the process in standby runs, and return its id."""
+        standby = await self.in_standby(agent)
+        await self.next_world(round_, **variables)
+        return standby
 
 
 def children(pid: int) -> Iterator[tuple[int, list[str]]]:
@@ -69,19 +94,6 @@ def waiting(agent: AgentProcess) -> list[int]:
     return [pid for pid, words in children(agent.process.pid) if in_standby(pid, words)]
 
 
-async def ready(agent: AgentProcess, master: FakeMaster, count: int = 1) -> list[int]:
-    """Wait until processes are ready, and the agent knows it."""
-    await until("the processes are in standby", lambda: len(waiting(agent)) == count)
-    await master.handled()
-    return waiting(agent)
-
-
-async def next_world(master: FakeMaster, round_: int, **variables: str) -> None:
-    await master.order(stop=pb.Stop(round=round_ - 1, grace_seconds=5))
-    await master.exited(round_ - 1)
-    await master.begin(round_, **variables)
-
-
 SHOW = f"""
     import json, sys, time
     sys.path.append({str(Path(__file__).parents[2])!r})
@@ -92,17 +104,8 @@ SHOW = f"""
 """
 
 
-async def line(agent: AgentProcess) -> str:
-    assert agent.process.stdout is not None
-    return (await asyncio.wait_for(agent.process.stdout.readline(), SECONDS)).decode()
-
-
-async def word(agent: AgentProcess) -> str:
-    return (await line(agent)).strip()
-
-
 async def shown(agent: AgentProcess) -> dict[str, Any]:
-    facts: dict[str, Any] = json.loads(await line(agent))
+    facts: dict[str, Any] = json.loads(await agent.line())
     return facts
 
 

@@ -9,16 +9,15 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from elasticjob_api.yaml_documents import MAX_BYTES, Place, Unreadable
+from elasticjob_api.yaml_documents import MAX_BYTES, Document, Place, Unreadable, read_all
 
 from elasticjob_cli.common.arguments import Option
 from elasticjob_cli.convert.comments import Comments, comments
 from elasticjob_cli.convert.converters import convert as convert_document
 from elasticjob_cli.convert.converters import with_comments
-from elasticjob_cli.convert.documents import read_all
 from elasticjob_cli.convert.peers import jobs_of
 from elasticjob_cli.convert.rendering import render
-from elasticjob_cli.convert.report import Converted, Kind
+from elasticjob_cli.convert.report import Converted, Kind, hint
 
 LOST = 3
 UNREADABLE = 2
@@ -96,7 +95,7 @@ def _text(file: str) -> str:
 
 
 def _results(text: str) -> list[Converted]:
-    documents = read_all(text)
+    documents = _documents(text)
     values = (document.value for document in documents)
     parts = list(_flat(zip(values, comments(text, documents), strict=True)))
     jobs = jobs_of(document for document, _ in parts)
@@ -107,6 +106,14 @@ def _results(text: str) -> list[Converted]:
     if not results:
         raise ConvertError("the input has no document")
     return results
+
+
+def _documents(text: str) -> list[Document]:
+    """Return the documents of a text; the error of one that is a template has a hint."""
+    try:
+        return read_all(text)
+    except Unreadable as error:
+        raise Unreadable(f"{error}{hint(text)}") from error
 
 
 def _flat(documents: Iterable[tuple[Any, Comments]]) -> Iterator[tuple[Any, Comments]]:

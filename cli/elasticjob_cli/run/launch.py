@@ -201,8 +201,7 @@ def _describe(wanted: Wanted, claim: Claim) -> Run:
     from elasticjob_kube import x509
 
     unique = secrets.token_hex(8)
-    usage = x509.key_usage(digital_signature=True, key_cert_sign=True, crl_sign=True)
-    authority = x509.new_authority(x509.subject("elasticjob-run"), valid=_VALID, usage=usage)
+    authority = x509.new_authority(x509.subject("elasticjob-run"), valid=_VALID)
     hosts = [names.TLS_SERVER_NAME]
     server = x509.issue(
         authority, x509.subject(hosts[0]), valid=_VALID, purposes=(x509.SERVER,), hosts=hosts

@@ -46,8 +46,7 @@ def make_pki(directory: Path, *, service_ip: str, node: str) -> None:
 
 
 def _make_authority(directory: Path, name: str) -> KeyPair:
-    usage = x509.key_usage(digital_signature=True, key_cert_sign=True, crl_sign=True)
-    authority = x509.new_authority(x509.subject(f"elasticjob-dev-{name}"), valid=VALID, usage=usage)
+    authority = x509.new_authority(x509.subject(f"elasticjob-dev-{name}"), valid=VALID)
     _write(directory, name, authority)
     return authority
 
@@ -60,14 +59,7 @@ def _issue(
     purpose: ObjectIdentifier,
     hosts: Sequence[str] = (),
 ) -> None:
-    issued = x509.issue(
-        authority,
-        subject,
-        valid=VALID,
-        purposes=(purpose,),
-        hosts=hosts,
-        subject_key_identifier=True,
-    )
+    issued = x509.issue(authority, subject, valid=VALID, purposes=(purpose,), hosts=hosts)
     _write(directory, name, issued)
 
 

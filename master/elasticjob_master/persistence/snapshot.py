@@ -36,7 +36,7 @@ _MOST = 10_000_000
 """A bound on the numbers in a stored set, larger than any real set."""
 _IDENTITY = [field.name for field in fields(Identity)]
 _MEMBER = (
-    *("order", "process_round", "started", "joined_round", "last_round", "retry"),
+    *("order", "process_round", "started", "joined_round", "last_round"),
     *("drain_seconds", "exiting", "succeeded", "step", "restarts"),
 )
 _DATASET = [field.name for field in fields(Dataset)]
@@ -152,29 +152,12 @@ def connect(controller: Controller, state_writer: StateWriter, store: Store) -> 
 
 def store_member(member: Member) -> StoredMember:
     """Return the stored form of a member."""
-    who = member.identity
     return StoredMember(
-        pod_name=who.pod_name,
-        pod_uid=who.pod_uid,
-        role=who.role,
-        index=who.index,
-        incarnation=who.incarnation,
-        address=who.address,
-        node_name=who.node_name,
-        slots=who.slots,
-        order=member.order,
-        process_round=member.process_round,
-        started=member.started,
-        joined_round=member.joined_round,
-        last_round=member.last_round,
+        **_attributes(member.identity, _IDENTITY),
+        **_attributes(member, _MEMBER),
         crashed=member.crashed_at is not None,
         retry=member.crashed_at is not None and member.retry,
         draining=member.draining_since is not None,
-        drain_seconds=member.drain_seconds,
-        exiting=member.exiting,
-        succeeded=member.succeeded,
-        step=member.step,
-        restarts=member.restarts,
         straggler=member.step_times.straggler,
         check=member.node_check.stage if member.node_check.stage in ("passed", "failed") else "",
         check_seconds=member.node_check.seconds,
@@ -197,6 +180,7 @@ def restore_member(stored: StoredMember, now: float) -> Member:
         Identity(**_attributes(stored, _IDENTITY)),
         disconnected_since=now,
         crashed_at=now if stored.crashed else None,
+        retry=stored.retry,
         failed_at=now,
         draining_since=now if stored.draining else None,
         last_heard_at=now,

@@ -21,12 +21,11 @@ from elasticjob_master.core.rendezvous.current_process import check_process
 from elasticjob_master.core.rendezvous.elastic_driver import may_join
 from elasticjob_master.core.rendezvous.events import StateRestored
 from elasticjob_master.core.rendezvous.member_events import PlaceRequested, PlaceTaken
-from elasticjob_master.core.rendezvous.rules import RoleSize, Rules, Timing
+from elasticjob_master.core.rendezvous.rules import Rules, Timing
 from elasticjob_master.core.rendezvous.state import RendezvousState
 from elasticjob_master.persistence.snapshot import restore_member, store_member
 from elasticjob_master.persistence.stored_state import StoredMember
 
-from tests.support.master.changed_settings import changed_settings
 from tests.support.master.simulated_agents import SimulatedAgent, SimulatedRendezvous
 
 RULES = Rules(in_process_elastic=True, elastic_driver=True, deciding_role="worker")
@@ -219,6 +218,3 @@ class SimulatedHorovod(SimulatedRendezvous):
     def training(self) -> dict[str, int]:
         """Return the round of each process that trains."""
         return {uid: p.joined for uid, p in self.processes.items() if p.phase == "training"}
-
-    def resize(self, desired: int) -> None:
-        self.apply(changed_settings(self.rendezvous, sizes={"worker": RoleSize(1, desired)}))

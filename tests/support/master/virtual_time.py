@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Coroutine, Iterator
+import functools
+from collections.abc import Callable, Coroutine, Iterator
 from typing import Any
 from unittest import mock
 
@@ -77,3 +78,15 @@ class VirtualLoop(asyncio.BaseEventLoop):
 def _patched_clock(loop: VirtualLoop) -> Iterator[None]:
     with mock.patch("time.time", loop.time):
         yield
+
+
+def in_virtual_time(test: Callable[[], Coroutine[Any, Any, None]]) -> Callable[[], None]:
+    """Let a test run in virtual time."""
+
+    @functools.wraps(test)
+    def run() -> None:
+        loop = VirtualLoop()
+        with mock.patch("time.monotonic", loop.time):
+            loop.run(test())
+
+    return run

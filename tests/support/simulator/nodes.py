@@ -185,7 +185,7 @@ def index_of(pod: Json) -> int:
     return int(pod["metadata"]["labels"].get(names.LABEL_INDEX, -1))
 
 
-def refuse_resizes(cluster: Cluster, message: str = "resizing is disabled") -> None:
+def refuse_resizes(cluster: Cluster) -> None:
     """Let the API server refuse every resize."""
     patch = cluster.kube.patch
 
@@ -193,7 +193,7 @@ def refuse_resizes(cluster: Cluster, message: str = "resizing is disabled") -> N
         resource: Resource, namespace: str | None, name: str, body: Any, **options: Any
     ) -> Json:
         if options.get("subresource") == "resize":
-            raise Refused(422, "Invalid", message)
+            raise Refused(422, "Invalid", "resizing is disabled")
         return await patch(resource, namespace, name, body, **options)
 
     cluster.kube.patch = refusing  # type: ignore[method-assign]

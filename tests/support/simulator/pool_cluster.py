@@ -107,9 +107,9 @@ class PoolCluster:
         urgent = {"metadata": {"name": "urgent"}, "value": 1000}
         await self.kube.create(PRIORITY_CLASSES, None, urgent)
 
-    async def submit(self, name: str, replicas: int, *, priority: str = "", least: int = 1) -> None:
+    async def submit(self, name: str, replicas: int, *, priority: str = "") -> None:
         """Create a job as a user: faults are the operator's only."""
-        body = job_body(replicas, least, replicas)
+        body = job_body(replicas, 1, replicas)
         body["metadata"]["name"] = name
         if priority:
             pod = body["spec"]["replicaSpecs"]["worker"]["template"]["spec"]

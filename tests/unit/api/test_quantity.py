@@ -17,7 +17,11 @@ from hypothesis import strategies as st
         ("2", "2"),
         (3, "3"),
         ("4Gi", str(4 * 2**30)),
+        ("1.5Gi", str(3 * 2**29)),
         ("1k", "1000"),
+        ("1.5k", "1500"),
+        ("1E", str(10**18)),
+        ("100n", "1E-7"),
         (".5", "0.5"),
         ("1e3", "1000"),
     ],
@@ -26,25 +30,10 @@ def test_quantities_mean_what_kubernetes_means(text: str | int, number: str) -> 
     assert parse_quantity(text) == Decimal(number)
 
 
-@pytest.mark.parametrize("text", ["", "1 Gi", "-1", "1KiB", "x"])
+@pytest.mark.parametrize("text", ["", "1 Gi", "-1", "1KiB", "12Q", "1.2.3", "Mi", "x"])
 def test_an_invalid_quantity_is_refused(text: str) -> None:
     with pytest.raises(ValueError, match="not a quantity"):
         parse_quantity(text)
-
-
-@pytest.mark.parametrize(
-    ("text", "number"),
-    [
-        ("500m", "0.5"),
-        (2, "2"),
-        ("4Gi", str(4 * 1024**3)),
-        ("1e3", "1000"),
-        ("1.5k", "1500"),
-        ("100n", "1E-7"),
-    ],
-)
-def test_quantities_are_exact(text: str | int, number: str) -> None:
-    assert parse_quantity(text) == Decimal(number)
 
 
 @given(st.text(alphabet="abcxyz_!", min_size=1, max_size=6))

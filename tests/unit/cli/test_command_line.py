@@ -15,12 +15,12 @@ from pathlib import Path
 
 import elasticjob_cli
 import pytest
-import yaml
 from elasticjob_cli.common.arguments import plain_values
 from elasticjob_cli.main import COMMANDS, GROUPS, command_line
 from elasticjob_operator.certificates import new_job_secrets
 from typer.testing import CliRunner
 
+from tests.support.kubeconfig import write_kubeconfig
 from tests.support.thorough import some_of
 
 
@@ -75,21 +75,7 @@ def kubeconfig(tmp_path: Path) -> Iterator[Path]:
     """The kubeconfig of an API server."""
     with HTTPServer(("127.0.0.1", 0), OneJob) as server:
         threading.Thread(target=server.serve_forever, daemon=True).start()
-        here = {"cluster": "here", "user": "me"}
-        path = tmp_path / "kubeconfig"
-        text = {
-            "current-context": "here",
-            "contexts": [{"name": "here", "context": here}],
-            "clusters": [
-                {
-                    "name": "here",
-                    "cluster": {"server": f"http://127.0.0.1:{server.server_port}"},
-                }
-            ],
-            "users": [{"name": "me", "user": {"token": "secret"}}],
-        }
-        path.write_text(yaml.safe_dump(text))
-        yield path
+        yield write_kubeconfig(tmp_path / "kubeconfig", f"http://127.0.0.1:{server.server_port}")
         server.shutdown()
 
 

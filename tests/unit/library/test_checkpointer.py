@@ -14,12 +14,6 @@ from elasticjob import Checkpointer, Shard, Shards, checkpointer
 from elasticjob.checkpoint_storage import COMPLETE
 
 
-@pytest.fixture(autouse=True)
-def alone(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in ("SOCKET", "RANK", "WORLD_SIZE", "ROUND"):
-        monkeypatch.delenv(f"ELASTICJOB_{name}", raising=False)
-
-
 def steps_of(folder: Path) -> list[int]:
     return [int(found.name.split("-")[3]) for found in sorted(folder.iterdir())]
 

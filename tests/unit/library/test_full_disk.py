@@ -18,12 +18,6 @@ FULL = (
 )
 
 
-@pytest.fixture(autouse=True)
-def alone(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in ("SOCKET", "RANK", "WORLD_SIZE", "ROUND"):
-        monkeypatch.delenv(f"ELASTICJOB_{name}", raising=False)
-
-
 @pytest.fixture
 def disk(tmp_path: Path) -> Iterator[Path]:
     """Yield the folder of a file system of one megabyte."""

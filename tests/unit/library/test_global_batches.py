@@ -16,12 +16,6 @@ from hypothesis import strategies as st
 POSITIVE = st.integers(1, 60)
 
 
-@pytest.fixture(autouse=True)
-def alone(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in ("SOCKET", "RANK", "WORLD_SIZE", "ROUND"):
-        monkeypatch.delenv(f"ELASTICJOB_{name}", raising=False)
-
-
 @pytest.mark.guarantee("global-batches")
 @given(batch=POSITIVE, processes=POSITIVE, most=st.none() | POSITIVE)
 def test_the_micro_batches_of_any_world_are_the_global_batch(

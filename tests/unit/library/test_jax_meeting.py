@@ -34,8 +34,8 @@ def service(tmp_path: Path) -> Iterator[socket.socket]:
         yield server
 
 
-def meeting(rank: int, round_: int = ROUND) -> Meeting:
-    return Meeting(round_, rank, 2, frozenset(), Connections(0))
+def meeting(rank: int) -> Meeting:
+    return Meeting(ROUND, rank, 2, frozenset(), Connections(0))
 
 
 def client_of(relay: Relay) -> socket.socket:

@@ -18,12 +18,6 @@ from hypothesis import strategies as st
 from tests.support.fake_agent import fake_agent
 
 
-@pytest.fixture(autouse=True)
-def alone(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in ("SOCKET", "RANK", "WORLD_SIZE", "ROUND"):
-        monkeypatch.delenv(f"ELASTICJOB_{name}", raising=False)
-
-
 def test_alone_it_is_rank_0_of_1_and_never_stops() -> None:
     world = elasticjob.world()
     assert (world.rank, world.size, world.round) == (0, 1, 0)

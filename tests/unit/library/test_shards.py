@@ -29,12 +29,6 @@ CHECKPOINTS: dict[str, Any] = {
 }
 
 
-@pytest.fixture(autouse=True)
-def alone(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in ("SOCKET", "RANK", "WORLD_SIZE", "ROUND"):
-        monkeypatch.delenv(f"ELASTICJOB_{name}", raising=False)
-
-
 def test_training_continues_from_the_done_shards_of_a_checkpoint() -> None:
     shards = elasticjob.shards("data", **CHECKPOINTS)
     first = [shards.take() for _ in range(9)]

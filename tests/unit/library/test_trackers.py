@@ -192,7 +192,6 @@ def test_a_tracker_that_is_not_there_is_given_up_and_said(
 @pytest.fixture
 def agent(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeAgent]:
     monkeypatch.setenv("ELASTICJOB_JOB_UID", "uid")
-    monkeypatch.delenv("ELASTICJOB_RANK", raising=False)
     with fake_agent(tmp_path, monkeypatch) as found:
         yield found
     _tracking._reset_after_fork()
@@ -264,19 +263,29 @@ def test_the_process_that_writes_says_what_is_missing(monkeypatch: pytest.Monkey
     }
 
 
+@pytest.fixture
+def library(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], None]:
+    """Return a function that makes a text the job's MLflow."""
+
+    def install(text: str) -> None:
+        package = tmp_path / "mlflow"
+        package.mkdir()
+        (package / "entities.py").write_text("Metric = tuple")
+        (package / "__init__.py").write_text(text)
+        monkeypatch.syspath_prepend(tmp_path)
+        monkeypatch.setenv("ELASTICJOB_TRACKER", "mlflow")
+        monkeypatch.setenv("ELASTICJOB_JOB_UID", "uid")
+
+    return install
+
+
 def test_a_library_that_raises_and_prints_becomes_an_answer(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    library: Callable[[str], None],
 ) -> None:
-    package = tmp_path / "mlflow"
-    package.mkdir()
-    (package / "entities.py").write_text("Metric = tuple")
-    (package / "__init__.py").write_text(
+    library(
         "print('hello')\nclass MlflowClient:\n"
         "    def __init__(self): raise ZeroDivisionError('first line\\nsecond line')\n"
     )
-    monkeypatch.syspath_prepend(tmp_path)
-    monkeypatch.setenv("ELASTICJOB_TRACKER", "mlflow")
-    monkeypatch.setenv("ELASTICJOB_JOB_UID", "uid")
     process = TrackerProcess()
     answers = [process.write([report(1)]), process.write([report(1)])]
     process.end()
@@ -284,18 +293,12 @@ def test_a_library_that_raises_and_prints_becomes_an_answer(
 
 
 def test_a_store_of_files_that_mlflow_refuses_names_the_way_out(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    library: Callable[[str], None],
 ) -> None:
-    package = tmp_path / "mlflow"
-    package.mkdir()
-    (package / "entities.py").write_text("Metric = tuple")
-    (package / "__init__.py").write_text(
+    library(
         "class MlflowClient:\n    def __init__(self): raise RuntimeError('in maintenance. ' * 30 "
         "+ 'Set `MLFLOW_ALLOW_FILE_STORE=true` to opt out of this exception.')\n"
     )
-    monkeypatch.syspath_prepend(tmp_path)
-    monkeypatch.setenv("ELASTICJOB_TRACKER", "mlflow")
-    monkeypatch.setenv("ELASTICJOB_JOB_UID", "uid")
     process = TrackerProcess()
     answer = process.write([report(1)])
     process.end()
@@ -338,18 +341,13 @@ class MlflowClient:
 def test_a_library_that_forks_holds_neither_the_training_nor_its_end(
     then: str,
     why: str,
+    library: Callable[[str], None],
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    package = tmp_path / "mlflow"
-    package.mkdir()
-    (package / "entities.py").write_text("Metric = tuple")
-    (package / "__init__.py").write_text(FORKING.replace("THEN", then))
+    library(FORKING.replace("THEN", then))
     child = tmp_path / "child"
-    monkeypatch.syspath_prepend(tmp_path)
-    monkeypatch.setenv("ELASTICJOB_TRACKER", "mlflow")
-    monkeypatch.setenv("ELASTICJOB_JOB_UID", "uid")
     monkeypatch.setenv("CHILD", str(child))
     made: list[TrackerProcess] = []
 

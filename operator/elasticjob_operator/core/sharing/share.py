@@ -6,12 +6,12 @@ the jobs of a pool never hold more than there is, whenever the operator is kille
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
+from elasticjob_operator.core.sharing.curves import loss
 from elasticjob_operator.core.sharing.model import Amounts, Pool, PooledJob, Resize, Sharing
 from elasticjob_operator.core.sharing.policies import fair_sizes
-from elasticjob_operator.core.sharing.reasons import why_given, why_grown, why_waiting
 from elasticjob_operator.core.sharing.room import (
     Room,
     members_for,
@@ -22,6 +22,7 @@ from elasticjob_operator.core.sharing.room import (
 
 _WORTH = 0.2
 """A job that runs waits for more members only if it should get this part of its size more."""
+_MOST_NAMED = 3
 
 
 def share(pool: Pool, jobs: Sequence[PooledJob], now: float) -> Sharing:
@@ -116,7 +117,7 @@ def _take_back(state: _State, fair: dict[str, int], waiting: Sequence[PooledJob]
         missing = tuple(max(0, a - b) for a, b in zip(missing, freed, strict=True))
         state.soon.take(freed, -1)
         state.promised[job.name] = size
-        state.resizes.append(Resize(job.name, size, why_given(pool, job, size, due, fair)))
+        state.resizes.append(Resize(job.name, size, _why_given(pool, job, size, due, fair)))
 
 
 def _first_to_give(pool: Pool, job: PooledJob, fair: int) -> tuple[float, float, float, str]:
@@ -164,13 +165,13 @@ def _give(state: _State, fair: dict[str, int], waiting: Sequence[PooledJob]) -> 
             state.free.take(amounts)
             state.promised[job.name] = size
             if size > job.desired and size != job.requested and job.size:
-                reason = why_grown(state.pool, job, size)
+                reason = _why_grown(state.pool, job, size)
                 state.resizes.append(Resize(job.name, size, reason))
         if state.promised[job.name] < fair[job.name]:
-            state.reasons[job.name] = why_waiting(state.pool, job, fair[job.name])
+            state.reasons[job.name] = _why_waiting(state.pool, job, fair[job.name])
     for job in state.jobs:
         if not state.promised[job.name]:
-            state.reasons.setdefault(job.name, why_waiting(state.pool, job, job.minimum))
+            state.reasons.setdefault(job.name, _why_waiting(state.pool, job, job.minimum))
 
 
 def _largest_now(state: _State, job: PooledJob, most: int) -> int:
@@ -183,3 +184,51 @@ def _largest_now(state: _State, job: PooledJob, most: int) -> int:
         return stepped(job, least, min(most, fitting)) if fitting >= least else 0
     size = stepped(job, job.size, min(most, job.size + state.free.fits(job.member)))
     return size if _is_worth_it(job, size) else job.size
+
+
+def _why_given(
+    pool: Pool, job: PooledJob, size: int, waiting: Sequence[PooledJob], fair: Mapping[str, int]
+) -> str:
+    """Return the reason of a plan that shrinks a job."""
+    cost = f"{job.name} loses about {loss(job, size):.0%} of its throughput"
+    if not waiting:
+        return f"ElasticPool {pool.name} holds more than it has; {cost}"
+    named = [_who_waits(pool, each, fair[each.name]) for each in waiting[:_MOST_NAMED]]
+    more = len(waiting) - len(named)
+    others = f" and {more} more" if more > 0 else ""
+    return f"ElasticPool {pool.name} is full, and {', '.join(named)}{others} waits; {cost}"
+
+
+def _who_waits(pool: Pool, job: PooledJob, size: int) -> str:
+    rank = f", priority {job.priority}" if pool.policy == "Priority" else ""
+    return f"{job.name} ({job.size} of {size} members{rank})"
+
+
+def _why_grown(pool: Pool, job: PooledJob, size: int) -> str:
+    """Return the reason of a plan that enlarges a job."""
+    gain = -loss(job, size)
+    return (
+        f"ElasticPool {pool.name} has room for {size - job.size} more members of {job.name}, "
+        f"about {gain:.0%} more throughput"
+    )
+
+
+def _why_waiting(pool: Pool, job: PooledJob, size: int) -> str:
+    """Return why a job has less than it should get."""
+    if job.size:
+        return f"has {job.size} of {size} members that it should get"
+    return f"waits for room for {size} members in ElasticPool {pool.name}"
+
+
+def promised_at_start(pool: Pool, jobs: Sequence[PooledJob]) -> Mapping[str, int]:
+    """Return the members for which each job may have pods, from what it has now.
+
+    Jobs that run keep their size, so that lost pods come back. If that is more than there is, the
+    last operator had promised some of them less, and each keeps the pods that it has.
+    """
+    running = [job for job in jobs if job.held]
+    room = Room(pool.capacity)
+    for job in running:
+        room.take(total(job, max(job.held, job.desired)))
+    fits = not any(room.overdrawn)
+    return {job.name: max(job.held, job.desired) if fits else job.held for job in running}

@@ -50,9 +50,7 @@ def name(number: int = 1, part: int = 0) -> PartName:
     return part_name(STORE, checkpoint(number), str(part))
 
 
-def write_part(
-    root: Path, what: PartName, files: dict[str, bytes], *, complete: bool = True
-) -> None:
+def write_part(root: Path, what: PartName, files: dict[str, bytes]) -> None:
     folder = root.joinpath(*what)
     for path, content in files.items():
         (folder / path).parent.mkdir(parents=True, exist_ok=True)
@@ -60,8 +58,7 @@ def write_part(
     sizes = {path: len(content) for path, content in files.items()}
     text = json.dumps({"parts": 2, "files": sizes})
     folder.with_name(f"{what.part}.json").write_text(text)
-    if complete:
-        (folder.parent / "complete").touch()
+    (folder.parent / "complete").touch()
 
 
 def files_of(root: Path) -> dict[str, bytes]:

@@ -6,10 +6,9 @@ from contextlib import suppress
 
 import pytest
 import yaml
-from elasticjob_api.yaml_documents import Unreadable
+from elasticjob_api.yaml_documents import Unreadable, read, read_all
 from elasticjob_cli.convert.comments import MAX_PLACED, comments, placed
 from elasticjob_cli.convert.converters import convert, with_comments
-from elasticjob_cli.convert.documents import read, read_all
 from elasticjob_cli.convert.rendering import render
 from elasticjob_cli.convert.report import Converted
 from hypothesis import given

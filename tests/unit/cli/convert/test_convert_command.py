@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
-from elasticjob_cli.convert.documents import read
+from elasticjob_api.yaml_documents import read
 from elasticjob_cli.main import command_line
 from typer.testing import CliRunner
 

@@ -8,8 +8,7 @@ from typing import Any
 
 import pytest
 from elasticjob_api import yaml_documents as documents
-from elasticjob_api.yaml_documents import Unreadable
-from elasticjob_cli.convert.documents import read
+from elasticjob_api.yaml_documents import Unreadable, read
 from hypothesis import given
 from hypothesis import strategies as st
 

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 from elasticjob_api.frameworks import framework_of
+from elasticjob_api.yaml_documents import read
 from elasticjob_cli.convert.converters import CONVERTERS, convert
-from elasticjob_cli.convert.documents import read
 from elasticjob_cli.convert.rendering import render
 from hypothesis import given, settings
 from hypothesis import strategies as st

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 import yaml
-from elasticjob_cli.convert.documents import read
+from elasticjob_api.yaml_documents import read
 from elasticjob_cli.convert.rendering import render
 from elasticjob_cli.convert.report import Converted, Kind, Note
 from hypothesis import example, given

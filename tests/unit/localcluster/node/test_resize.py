@@ -5,8 +5,6 @@ from __future__ import annotations
 from decimal import Decimal
 from typing import Any
 
-import pytest
-from elasticjob_api.quantity import parse_quantity
 from elasticjob_localcluster.node.container_status import ContainerStatus, Running
 from elasticjob_localcluster.node.pod_model import Metadata, Pod
 from elasticjob_localcluster.node.resize import memory_limit, resize
@@ -66,26 +64,3 @@ def test_a_memory_limit_is_never_lowered_below_the_used_memory(limit: int, used:
 def test_a_limit_is_read_in_bytes() -> None:
     assert memory_limit(ContainerStatus("c", resources={"limits": {"memory": "64Mi"}})) == 64 << 20
     assert memory_limit(ContainerStatus("c")) is None
-
-
-@pytest.mark.parametrize(
-    ("text", "value"),
-    [
-        ("2", "2"),
-        ("500m", "0.5"),
-        ("64Mi", 64 << 20),
-        ("1.5Gi", 3 << 29),
-        ("2e3", 2000),
-        ("1E", 10**18),
-        ("3k", 3000),
-        (7, 7),
-    ],
-)
-def test_quantities_are_read_exactly(text: str | int, value: str | int) -> None:
-    assert parse_quantity(text) == Decimal(value)
-
-
-@pytest.mark.parametrize("text", ["", "abc", "12Q", "1.2.3", "Mi"])
-def test_an_invalid_quantity_is_named(text: str) -> None:
-    with pytest.raises(ValueError, match="not a quantity"):
-        parse_quantity(text)

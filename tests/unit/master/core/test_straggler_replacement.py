@@ -29,9 +29,9 @@ _NO_SHRINKING = (Phase.explicit, Phase.reuse, Phase.generate)
 """A history takes a second: a smaller one that fails would be looked for too long."""
 
 
-def slow_nodes(*nodes: str, seconds: float = 2.4) -> OwnSeconds:
+def slow_nodes(*nodes: str) -> OwnSeconds:
     """Return the times of members that are slow on these nodes."""
-    return lambda member, _rank: seconds if member.identity.node_name in nodes else 1.0
+    return lambda member, _rank: 2.4 if member.identity.node_name in nodes else 1.0
 
 
 def test_the_member_of_a_slow_node_is_replaced_once_with_a_reason_in_numbers(
@@ -294,15 +294,15 @@ def test_in_no_history_are_more_replaced_than_allowed_or_one_that_is_not_slow(
 # --- the rules alone
 
 
-def straggler(own: float, *, other: float = 1.0, waits: bool = True, members: int = 8) -> Straggler:
-    """Return a straggler among `members`; the slowest other member takes `other` for a step."""
+def straggler(own: float, *, other: float = 1.0, waits: bool = True) -> Straggler:
+    """Return a straggler of eight; the slowest other member takes `other` for a step."""
     member = Member(Identity("p", "u", "worker", 3, node_name="n"), 1, disconnected_since=None)
     times = member.step_times
     times.steps = 1.0
     times.seconds = own
     times.own_work = waits
     times.straggler = True
-    return Straggler(Slowness(member, 1.0, other, 1, members), rank=3, seconds=300.0, since=0.0)
+    return Straggler(Slowness(member, 1.0, other, 1, 8), rank=3, seconds=300.0, since=0.0)
 
 
 @pytest.mark.parametrize(

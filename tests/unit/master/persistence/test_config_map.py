@@ -25,7 +25,7 @@ from elasticjob_master.persistence.stored_state import EncodedState
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.support.master.virtual_time import VirtualLoop
+from tests.support.master.virtual_time import in_virtual_time
 
 LATEST = 9_007_199_254_740_991
 
@@ -122,27 +122,27 @@ async def test_a_state_that_was_emptied_or_recreated_is_written_back(kube: FakeK
 
 
 @pytest.mark.guarantee("service-account-recreated")
-def test_a_master_ends_if_its_token_is_refused_for_a_while_without_an_answer_between() -> None:
-    async def main() -> None:
-        kube = FakeKube()
-        store = store_at(kube)
-        await store.claim()
-        for _ in range(3):
-            kube.refuses = True
-            for _ in range(2):
-                with pytest.raises(StoreFailed, match="Unauthorized"):
-                    await store.save(b"one")
-                await asyncio.sleep(config_map._REFUSED_SECONDS - 1)
-            kube.refuses = False
-            assert await store.is_kept() is False
+@in_virtual_time
+async def test_a_master_ends_if_its_token_is_refused_for_a_while_without_an_answer_between() -> (
+    None
+):
+    kube = FakeKube()
+    store = store_at(kube)
+    await store.claim()
+    for _ in range(3):
         kube.refuses = True
-        with pytest.raises(StoreFailed, match="Unauthorized"):
-            await store.is_kept()
-        await asyncio.sleep(config_map._REFUSED_SECONDS)
-        with pytest.raises(CredentialsRefused, match="refused this pod's token for 30 s"):
-            await store.is_kept()
-
-    VirtualLoop().run(main())
+        for _ in range(2):
+            with pytest.raises(StoreFailed, match="Unauthorized"):
+                await store.save(b"one")
+            await asyncio.sleep(config_map._REFUSED_SECONDS - 1)
+        kube.refuses = False
+        assert await store.is_kept() is False
+    kube.refuses = True
+    with pytest.raises(StoreFailed, match="Unauthorized"):
+        await store.is_kept()
+    await asyncio.sleep(config_map._REFUSED_SECONDS)
+    with pytest.raises(CredentialsRefused, match="refused this pod's token for 30 s"):
+        await store.is_kept()
 
 
 async def test_a_state_emptied_in_place_is_missed(kube: FakeKube) -> None:
@@ -300,33 +300,29 @@ async def act(kube: FakeKube, alive: dict[str, ConfigMapStore], step: str) -> No
 
 
 @pytest.mark.guarantee("master-configmap-lost")
-def test_an_idle_master_writes_nothing_and_notices_that_its_state_was_deleted() -> None:
-    async def main() -> None:
-        kube = FakeKube()
-        store = store_at(kube)
-        await store.claim()
-        writer = StateWriter(store, lambda: EncodedState(b"state"))
-        writer.changed()
-        work = asyncio.create_task(writer.run())
-        await asyncio.sleep(60)
-        patches = kube.patches
-        await asyncio.sleep(600)
-        assert kube.patches == patches, "at rest nothing is written"
-        kube.create()
-        await asyncio.sleep(30)
-        assert kube.state()
-        kube.object = None
-        await asyncio.sleep(30)
-        assert writer.failing_seconds() > 0
-        kube.create()
-        await asyncio.sleep(30)
-        assert kube.state()
-        assert writer.failing_seconds() == 0
-        await store_at(kube).claim()
-        await asyncio.sleep(30)
-        with pytest.raises(TakenOver):
-            work.result()
-
-    loop = VirtualLoop()
-    with mock.patch("time.monotonic", loop.time):
-        loop.run(main())
+@in_virtual_time
+async def test_an_idle_master_writes_nothing_and_notices_that_its_state_was_deleted() -> None:
+    kube = FakeKube()
+    store = store_at(kube)
+    await store.claim()
+    writer = StateWriter(store, lambda: EncodedState(b"state"))
+    writer.changed()
+    work = asyncio.create_task(writer.run())
+    await asyncio.sleep(60)
+    patches = kube.patches
+    await asyncio.sleep(600)
+    assert kube.patches == patches, "at rest nothing is written"
+    kube.create()
+    await asyncio.sleep(30)
+    assert kube.state()
+    kube.object = None
+    await asyncio.sleep(30)
+    assert writer.failing_seconds() > 0
+    kube.create()
+    await asyncio.sleep(30)
+    assert kube.state()
+    assert writer.failing_seconds() == 0
+    await store_at(kube).claim()
+    await asyncio.sleep(30)
+    with pytest.raises(TakenOver):
+        work.result()

@@ -7,8 +7,6 @@ from __future__ import annotations
 
 import asyncio
 import math
-from collections.abc import Coroutine
-from typing import Any
 
 import pytest
 from elasticjob_master.persistence.state_writer import (
@@ -22,7 +20,7 @@ from elasticjob_master.persistence.stored_state import EncodedState
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.support.master.virtual_time import START, VirtualLoop
+from tests.support.master.virtual_time import START, in_virtual_time
 
 PAUSE = 1.0
 BURST = 8
@@ -58,10 +56,6 @@ def now() -> float:
     return asyncio.get_running_loop().time() - START
 
 
-def virtual(main: Coroutine[Any, Any, None]) -> None:
-    VirtualLoop().run(main)
-
-
 class RunningWriter:
     """A running state writer of such a store."""
 
@@ -76,127 +70,115 @@ class RunningWriter:
         await self.state_writer.wait_until_stored(self.state_writer.changes, urgent=urgent)
 
 
-def test_barriers_in_a_row_are_stored_quickly_until_the_budget_is_used_up() -> None:
-    async def main() -> None:
-        kept = RunningWriter()
-        took = []
-        for _ in range(BURST + 4):
-            began = now()
-            await kept.change()
-            took.append(now() - began)
-        assert all(each <= ANSWER + LEAST_SECONDS + 1e-3 for each in took[:BURST]), took
-        assert all(0.5 < each <= PAUSE + ANSWER for each in took[BURST:]), took
-
-    virtual(main())
-
-
-def test_a_world_changes_quickly_while_the_reports_of_the_training_use_up_the_budget() -> None:
-    async def main() -> None:
-        kept = RunningWriter()
-
-        async def report() -> None:
-            while True:
-                await kept.change()
-
-        reports = asyncio.create_task(report())
-        for _ in range(3):
-            await asyncio.sleep(30 * PAUSE)
-            took = []
-            for _ in range(5):
-                began = now()
-                await kept.change(urgent=True)
-                took.append(now() - began)
-            assert all(each <= 2 * (ANSWER + LEAST_SECONDS) for each in took), took
-        reports.cancel()
-        assert len(kept.store.writes) <= now() / PAUSE + BURST + 15
-
-    virtual(main())
-
-
-def test_the_budget_fills_again_with_time() -> None:
-    async def main() -> None:
-        kept = RunningWriter()
-        for _ in range(BURST):
-            await kept.change()
-        await asyncio.sleep(3 * PAUSE)
+@in_virtual_time
+async def test_barriers_in_a_row_are_stored_quickly_until_the_budget_is_used_up() -> None:
+    kept = RunningWriter()
+    took = []
+    for _ in range(BURST + 4):
         began = now()
-        for _ in range(3):
-            await kept.change()
-        assert now() - began < PAUSE / 2
-
-    virtual(main())
-
-
-def test_changes_without_waiting_requests_are_written_at_once_and_then_once_in_a_pause() -> None:
-    async def main() -> None:
-        kept = RunningWriter()
-        for _ in range(1000):
-            kept.state_writer.changed()
-            await asyncio.sleep(0.01)
-        between = [
-            later - earlier
-            for earlier, later in zip(kept.store.writes, kept.store.writes[1:], strict=False)
-        ]
-        assert kept.store.writes[0] == pytest.approx(ANSWER)
-        assert between == pytest.approx([PAUSE + ANSWER] * 9, abs=1e-3)
-
-    virtual(main())
-
-
-def test_a_request_does_not_wait_for_the_pause_of_an_earlier_change() -> None:
-    async def main() -> None:
-        kept = RunningWriter()
         await kept.change()
-        kept.state_writer.changed()
-        await asyncio.sleep(PAUSE / 4)
-        assert len(kept.store.writes) == 1, "nobody waits for the second one"
-        began = now()
-        await kept.state_writer.wait_until_stored(kept.state_writer.changes)
-        assert now() - began <= ANSWER + 1e-3
-
-    virtual(main())
+        took.append(now() - began)
+    assert all(each <= ANSWER + LEAST_SECONDS + 1e-3 for each in took[:BURST]), took
+    assert all(0.5 < each <= PAUSE + ANSWER for each in took[BURST:]), took
 
 
-def test_simultaneous_changes_are_stored_together() -> None:
-    async def main() -> None:
-        kept = RunningWriter()
+@in_virtual_time
+async def test_a_world_changes_quickly_while_the_reports_of_the_training_use_up_the_budget() -> (
+    None
+):
+    kept = RunningWriter()
 
-        async def one(number: int) -> None:
-            await asyncio.sleep(number * 0.0001)
+    async def report() -> None:
+        while True:
             await kept.change()
 
-        await asyncio.gather(*map(one, range(100)))
-        assert len(kept.store.writes) <= 3
+    reports = asyncio.create_task(report())
+    for _ in range(3):
+        await asyncio.sleep(30 * PAUSE)
+        took = []
+        for _ in range(5):
+            began = now()
+            await kept.change(urgent=True)
+            took.append(now() - began)
+        assert all(each <= 2 * (ANSWER + LEAST_SECONDS) for each in took), took
+    reports.cancel()
+    assert len(kept.store.writes) <= now() / PAUSE + BURST + 15
 
-    virtual(main())
+
+@in_virtual_time
+async def test_the_budget_fills_again_with_time() -> None:
+    kept = RunningWriter()
+    for _ in range(BURST):
+        await kept.change()
+    await asyncio.sleep(3 * PAUSE)
+    began = now()
+    for _ in range(3):
+        await kept.change()
+    assert now() - began < PAUSE / 2
 
 
-def test_a_store_without_a_budget_is_always_quick_for_waiting_requests_only() -> None:
-    async def main() -> None:
-        kept = RunningWriter(burst=math.inf)
-        for _ in range(100):
-            await kept.change()
-        assert now() < 100 * (ANSWER + LEAST_SECONDS) + 1
+@in_virtual_time
+async def test_changes_without_waiting_requests_are_written_at_once_and_then_once_in_a_pause() -> (
+    None
+):
+    kept = RunningWriter()
+    for _ in range(1000):
         kept.state_writer.changed()
-        written = len(kept.store.writes)
-        await asyncio.sleep(PAUSE / 2)
-        assert len(kept.store.writes) == written
+        await asyncio.sleep(0.01)
+    between = [
+        later - earlier
+        for earlier, later in zip(kept.store.writes, kept.store.writes[1:], strict=False)
+    ]
+    assert kept.store.writes[0] == pytest.approx(ANSWER)
+    assert between == pytest.approx([PAUSE + ANSWER] * 9, abs=1e-3)
 
-    virtual(main())
+
+@in_virtual_time
+async def test_a_request_does_not_wait_for_the_pause_of_an_earlier_change() -> None:
+    kept = RunningWriter()
+    await kept.change()
+    kept.state_writer.changed()
+    await asyncio.sleep(PAUSE / 4)
+    assert len(kept.store.writes) == 1, "nobody waits for the second one"
+    began = now()
+    await kept.state_writer.wait_until_stored(kept.state_writer.changes)
+    assert now() - began <= ANSWER + 1e-3
 
 
-def test_a_store_that_fails_is_tried_once_a_second_and_then_all_is_stored() -> None:
-    async def main() -> None:
-        kept = RunningWriter()
-        kept.store.fails = True
-        waiting = asyncio.create_task(kept.change())
-        await asyncio.sleep(3)
-        kept.store.fails = False
-        await waiting
-        assert len(kept.store.writes) == 1
-        assert 3 < now() < 4.1
+@in_virtual_time
+async def test_simultaneous_changes_are_stored_together() -> None:
+    kept = RunningWriter()
 
-    virtual(main())
+    async def one(number: int) -> None:
+        await asyncio.sleep(number * 0.0001)
+        await kept.change()
+
+    await asyncio.gather(*map(one, range(100)))
+    assert len(kept.store.writes) <= 3
+
+
+@in_virtual_time
+async def test_a_store_without_a_budget_is_always_quick_for_waiting_requests_only() -> None:
+    kept = RunningWriter(burst=math.inf)
+    for _ in range(100):
+        await kept.change()
+    assert now() < 100 * (ANSWER + LEAST_SECONDS) + 1
+    kept.state_writer.changed()
+    written = len(kept.store.writes)
+    await asyncio.sleep(PAUSE / 2)
+    assert len(kept.store.writes) == written
+
+
+@in_virtual_time
+async def test_a_store_that_fails_is_tried_once_a_second_and_then_all_is_stored() -> None:
+    kept = RunningWriter()
+    kept.store.fails = True
+    waiting = asyncio.create_task(kept.change())
+    await asyncio.sleep(3)
+    kept.store.fails = False
+    await waiting
+    assert len(kept.store.writes) == 1
+    assert 3 < now() < 4.1
 
 
 WAITING = st.sampled_from(["", "usual", "urgent"])

@@ -59,20 +59,6 @@ async def test_scale_in_of_a_named_pod_drains_it_and_its_index_gets_a_new_name_l
     cluster.check_final_state()
 
 
-async def test_a_drain_that_is_not_confirmed_ends_at_its_deadline_and_is_recorded() -> None:
-    cluster = Cluster(replicas=2)
-    await cluster.start()
-    await cluster.apply(SCALE_INS, "less", count=1)
-    for _ in range(20):
-        await cluster.run_operator()
-        for pod in cluster.kube.all(PODS):
-            if "deletionTimestamp" in pod["metadata"]:
-                cluster.kube.remove(PODS, pod["metadata"]["name"])
-    (plan,) = cluster.kube.all(SCALE_PLANS)
-    assert plan["status"]["forcedPods"] == ["job-worker-1"]
-    assert status(cluster, SCALE_INS, "less")["phase"] == "ScaleSucceeded"
-
-
 def edit_replicas(cluster: Cluster, replicas: int) -> None:
     cluster.kube.edit(
         ELASTIC_JOBS, "job", lambda spec: spec["replicaSpecs"]["worker"].update(replicas=replicas)
@@ -212,30 +198,6 @@ async def test_a_plan_that_does_not_get_ready_in_time_is_rolled_back_if_it_says_
     assert cluster.job().spec.replica_specs["worker"].replicas == 1
 
 
-async def test_cpu_and_memory_change_in_place() -> None:
-    cluster = Cluster(replicas=2)
-    await cluster.start()
-    await cluster.apply(
-        SCALE_PLANS, "p", replicaResourceSpecs={"worker": {"resource": {"cpu": "1500m"}}}
-    )
-    for _ in range(6):
-        await cluster.run_operator()
-    assert status(cluster, SCALE_PLANS, "p")["phase"] == "Executing", (
-        "not before the kubelet has reported it"
-    )
-    for pod in cluster.kube.pods():
-        container = pod["spec"]["containers"][0]
-        assert container["resources"]["requests"] == {"cpu": "1500m", "memory": "1Gi"}
-        reported = [{"name": "train", "resources": {"requests": {"cpu": "1.5", "memory": "1Gi"}}}]
-        cluster.kube.set_status(PODS, pod["metadata"]["name"], containerStatuses=reported)
-    await cluster.settle()
-    assert status(cluster, SCALE_PLANS, "p")["resizedPods"] == ["job-worker-0", "job-worker-1"]
-    cluster.kube.remove(PODS, "job-worker-0")
-    await cluster.settle()
-    replacement = cluster.kube.pods()[0]["spec"]["containers"][0]
-    assert replacement["resources"]["requests"]["cpu"] == "1500m"
-
-
 async def test_a_failure_is_counted_once_and_the_job_fails_when_the_limit_is_used_up() -> None:
     cluster = Cluster(replicas=2, worker={"restartLimit": 1})
     await cluster.start()
@@ -296,31 +258,6 @@ async def test_the_job_succeeds_when_all_workers_have_and_what_still_waits_ends(
     assert pod_names(cluster) == ["job-worker-0", "job-worker-1"], (
         "cleanPodPolicy Running keeps finished pods"
     )
-
-
-async def test_finished_plans_are_kept_up_to_the_last_ten() -> None:
-    cluster = Cluster(replicas=1)
-    await cluster.start()
-    for number in range(13):
-        await cluster.apply(
-            SCALE_PLANS,
-            f"p{number:02}",
-            replicaResourceSpecs={"worker": {"replicas": 1 + (number + 1) % 2}},
-        )
-        await cluster.settle()
-    assert len(cluster.kube.all(SCALE_PLANS)) == 10
-
-
-async def test_a_plan_whose_scale_in_is_deleted_while_it_waits_is_never_begun() -> None:
-    cluster = Cluster(replicas=4)
-    await cluster.start()
-    await cluster.apply(SCALE_INS, "first", count=1)
-    await cluster.apply(SCALE_INS, "second", count=1)
-    await cluster.run_operator()
-    assert status(cluster, SCALE_INS, "second")["phase"] == "Pending"
-    cluster.kube.remove(SCALE_INS, "second")
-    await cluster.settle()
-    assert len(pod_names(cluster)) == 3
 
 
 def resized(size: int) -> Callable[[Json], None]:

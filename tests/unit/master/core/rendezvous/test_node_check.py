@@ -70,15 +70,8 @@ class Job:
         self.commands = list(advance(self.rendezvous, self.now))
         return self.commands
 
-    def answer(
-        self,
-        member: Member,
-        *,
-        seconds: float = 0.1,
-        problem: str = "",
-        unreached: tuple[str, ...] = (),
-    ) -> None:
-        self.apply(NodeChecked(member.uid, member.order, seconds, problem, unreached))
+    def answer(self, member: Member, *, seconds: float = 0.1, problem: str = "") -> None:
+        self.apply(NodeChecked(member.uid, member.order, seconds, problem))
 
 
 def test_no_world_is_formed_before_all_members_that_joined_together_have_passed() -> None:
