@@ -1,0 +1,64 @@
+"""Checks both pages with axe-core, in both themes, on a screen and on a phone."""
+
+from __future__ import annotations
+
+from importlib.resources import files
+from typing import Literal
+
+import msgspec
+import pytest
+from elasticjob_api.elasticjob import ElasticJob
+from elasticjob_dashboard.jobs import shown_job
+
+from tests.support.browser import Visit, open_browser, visit
+from tests.support.served_jobs import TOKEN, served_jobs
+from tests.support.served_page import served_page
+
+AXE = files("axe_playwright_python").joinpath("axe.min.js").read_text()
+SCREENS = pytest.mark.parametrize(("theme", "width"), [("light", 1280), ("dark", 390)])
+PHASES = ("Running", "Pending", "Failed", "Stopped", "Suspended", "Succeeded")
+
+
+async def findings(page: Visit) -> list[tuple[str, list[str]]]:
+    """Return the rules that are broken, each with the elements that break it."""
+    await page.page.evaluate(AXE)
+    found = await page.page.evaluate("axe.run()")
+    return [
+        (rule["help"], [node["html"] for node in rule["nodes"]]) for rule in found["violations"]
+    ]
+
+
+@SCREENS
+@pytest.mark.guarantee("page-shows-the-job")
+async def test_axe_finds_nothing_in_a_jobs_page(
+    theme: Literal["light", "dark"], width: int
+) -> None:
+    async with served_page() as served, open_browser() as browser:
+        page = await visit(browser, served.url, width=width, theme=theme)
+        await page.until_text("#charts", "World size")
+        await page.page.click("#members tbody tr")
+        await page.page.wait_for_selector("#log:not([hidden])")
+        assert await findings(page) == []
+
+
+@SCREENS
+@pytest.mark.guarantee("page-of-all-jobs")
+async def test_axe_finds_nothing_in_the_page_of_all_jobs_with_and_without_a_token(
+    theme: Literal["light", "dark"], width: int
+) -> None:
+    spec = {"framework": "custom", "replicaSpecs": {"worker": {"template": {}}}}
+    jobs = [
+        {
+            "metadata": {"name": phase.lower(), "namespace": "ns", "uid": phase},
+            "spec": spec,
+            "status": {"phase": phase, "message": "why"},
+        }
+        for phase in PHASES
+    ]
+    shown = [shown_job(each) for each in msgspec.convert(jobs, list[ElasticJob])]
+    async with served_jobs(shown) as url, open_browser() as browser:
+        page = await visit(browser, f"{url}#token={TOKEN}", width=width, theme=theme)
+        await page.until_text("#counts", "6 jobs")
+        stranger = await visit(browser, url, width=width, theme=theme)
+        await stranger.page.wait_for_selector("#ask:not([hidden])")
+        assert [await findings(each) for each in (page, stranger)] == [[], []]
