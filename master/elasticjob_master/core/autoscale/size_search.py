@@ -90,10 +90,12 @@ def _by_model(at: Situation) -> ScalingDecision:
         if back.likelihood < THRESHOLDS.surely and not at.is_exact:
             return _again(at, f"{facts}; {incumbent} may be better")
         most = at.search.most_plans + THRESHOLDS.search_plans // 4
+        cost = at.memory.rates.rescale_seconds
+        if at.search.plans < most and back.gain * (horizon - cost) < cost:
+            return _does_not_pay(at, incumbent, facts)
         if at.search.plans < most:
-            return _back(
-                at, incumbent, back.gain * (horizon - at.memory.rates.rescale_seconds), facts
-            )
+            reason = f"{facts}: back to {incumbent}, the best that was measured"
+            return _requested(at, incumbent, reason)
     if not at.is_exact:
         return _again(at, facts)
     unpaid = _best_trial(at, gains, longest)
@@ -187,13 +189,6 @@ def _try(
         f"{trial.gain.likelihood:.0%}, which promises {trial.gain.gain:.1%}: {action} {target}{bound}, {text}"
     )
     return _requested(at, target, reason)
-
-
-def _back(at: Situation, target: int, saved: float, facts: str) -> ScalingDecision:
-    """Go back to a measured size, if that saves more than the rescale costs."""
-    if saved < at.memory.rates.rescale_seconds:
-        return _does_not_pay(at, target, facts)
-    return _requested(at, target, f"{facts}: back to {target}, the best that was measured")
 
 
 def _does_not_pay(at: Situation, target: int, facts: str) -> ScalingDecision:
