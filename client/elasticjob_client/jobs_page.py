@@ -206,11 +206,9 @@ class JobsPage:
     async def _sections(self) -> Sections:
         try:
             return await self._read()
-        except Unauthorized as error:
-            if not self._local:
-                self.end_streams()  # the browser asks again, and is asked for another token
-            return {"problem": json.dumps(str(error)).encode()}
         except ClientError as error:
+            if isinstance(error, Unauthorized) and not self._local:
+                self.end_streams()  # the browser asks again, and is asked for another token
             return {"problem": json.dumps(str(error)).encode()}
 
     async def _page(self, namespace: str, name: str) -> JobPage:

@@ -144,7 +144,11 @@ async def test_no_client_of_the_hub_and_no_job_keeps_a_user_from_the_jobs(
     one = "/jobs/ns/good"
     requests = HttpRequests(
         f"hub {seed}",
-        paths=("/status", "/stream", *(f"{one}/{end}" for end in ("", "status", "log", "scale")))
+        paths=(
+            "/status",
+            "/stream",
+            *(f"{one}/{end}" for end in ("", "status", "log", "offers", "scale")),
+        )
         * 5,
         headers=(*(bearer,) * 50, *(f"Authorization: Bearer {number}" for number in range(20))),
         bodies=(DEEP, TINY, b'{"size":3}'),
