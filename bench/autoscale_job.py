@@ -298,10 +298,10 @@ class SimulatedJob:
         number = self._round
         before = self.autoscaler.memory.search
         after = decision.memory.search
-        # A search that nothing seemed to be a reason for makes its first plan at once.
-        looks = before.settled_size is not None and after.drifted_from is not None
-        outcome.looks += looks
-        if (looks or before.plans == 0) and outcome.plans[-1]:
+        outcome.looks += before.settled_size is not None and after.drifted_from is not None
+        # A look, or a search that a part of a window has begun, makes its first plan at once.
+        restarted = decision.size is not None and after.plans <= before.plans
+        if (restarted or before.plans == 0) and outcome.plans[-1]:
             outcome.sizes.append([self._scaling.desired])
             outcome.plans.append([])
         outcome.plans[-1].append(Plan(self.now, decision.reason))

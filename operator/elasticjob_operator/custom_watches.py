@@ -56,35 +56,21 @@ async def _missing_kind(kube: Kube, namespace: str | None) -> str:
     return ""
 
 
-def custom_informers(
-    kube: Kube,
-    scope: Scope,
-    store: Store,
-    conditions: OwnConditions,
-    on_job: Callable[[JobKey], None],
-    on_custom: Change[Custom] = lambda _, __: None,
-    on_rewound: Callable[[], None] = lambda: None,
-) -> list[Informer[Any]]:
-    """Return the informers of the four kinds.
-
-    They keep the store up to date and call `on_job` with each job that an object belongs to.
-    """
-    return [
-        _informer(kube, scope, resource, store, conditions, on_job, on_custom, on_rewound)
-        for resource in TYPES
-    ]
-
-
-def _informer(
+def custom_informer(
     kube: Kube,
     scope: Scope,
     resource: Resource,
     store: Store,
     conditions: OwnConditions,
     on_job: Callable[[JobKey], None],
-    on_custom: Change[Custom],
-    on_rewound: Callable[[], None],
-) -> Informer[Custom]:
+    on_custom: Change[Custom] = lambda _, __: None,
+    on_rewound: Callable[[], None] = lambda: None,
+) -> Informer[Any]:
+    """Return the informer of one of the four kinds.
+
+    It keeps the store up to date and calls `on_job` with each job that an object belongs to.
+    """
+
     def on_change(before: Custom | None, after: Custom | None) -> None:
         if after is not None:
             metadata = after.metadata

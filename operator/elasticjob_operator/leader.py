@@ -24,7 +24,7 @@ from elasticjob_operator.config import Config
 from elasticjob_operator.core.model.observed import Defaults
 from elasticjob_operator.core.model.pod import Pod
 from elasticjob_operator.core.partitioning import Scope
-from elasticjob_operator.custom_watches import custom_informers
+from elasticjob_operator.custom_watches import custom_informer
 from elasticjob_operator.ended_log import EndedLog
 from elasticjob_operator.errors import StorageRestored
 from elasticjob_operator.events import Events
@@ -38,6 +38,7 @@ from elasticjob_operator.pod_executor import PodExecutor
 from elasticjob_operator.pool_sharing import PoolSharing
 from elasticjob_operator.reconcile import Reconciler
 from elasticjob_operator.rules_watch import RulesWatch
+from elasticjob_operator.store import TYPES
 from elasticjob_operator.work_queue import WorkQueue
 from elasticjob_operator.workload_executor import WorkloadExecutor
 
@@ -76,15 +77,19 @@ class Leader:
             on_change=self._on_pod_change,
             on_rewound=self._rewound.set,
         )
-        self._customs = custom_informers(
-            kube,
-            scope,
-            self._store,
-            self._conditions,
-            self._on_job_change,
-            self._ended_log.custom_changed,
-            self._rewound.set,
-        )
+        self._customs = [
+            custom_informer(
+                kube,
+                scope,
+                resource,
+                self._store,
+                self._conditions,
+                self._on_job_change,
+                self._ended_log.custom_changed,
+                self._rewound.set,
+            )
+            for resource in TYPES
+        ]
         self._quota: QuotaWatch | None = None
         workloads: WorkloadExecutor | None = None
         if config.kueue:

@@ -13,7 +13,7 @@ from elasticjob_client.diagnosis import OPERATOR_NAMESPACE, Finding, diagnose
 from elasticjob_cli.common.arguments import Option
 from elasticjob_cli.common.formatting import grid, plain_text
 from elasticjob_cli.common.options import for_cluster, reported
-from elasticjob_cli.common.printing import DataFormat
+from elasticjob_cli.common.printing import DataFormat, DataOutput
 from elasticjob_cli.common.streams import echo
 from elasticjob_cli.common.tables import Table, show
 
@@ -31,7 +31,7 @@ def doctor(
         str, Option(help="Namespace of the operator.")
     ] = OPERATOR_NAMESPACE,
     kueue: Annotated[bool, Option("--kueue", help="Also check Kueue.")] = False,
-    output: Annotated[DataFormat, Option("--output", "-o", help="Format.")] = DataFormat.TABLE,
+    output: DataOutput = DataFormat.TABLE,
 ) -> None:
     """Check server, definitions, operator and your rights.
 

@@ -23,7 +23,7 @@ from elasticjob_client.errors import ClientError, MasterUnavailable, NoSuchObjec
 from elasticjob_cli.common.arguments import Argument, Option
 from elasticjob_cli.common.local_runs import local_run
 from elasticjob_cli.common.options import Job, for_cluster, reported, run_on_job
-from elasticjob_cli.common.printing import DataFormat
+from elasticjob_cli.common.printing import DataFormat, DataOutput
 from elasticjob_cli.common.streams import echo
 from elasticjob_cli.common.tables import show
 from elasticjob_cli.query.report import history_csv
@@ -112,7 +112,7 @@ def stacks(
     rank: Annotated[
         list[int] | None, Option(help="Of this rank only; can be repeated.", min=0)
     ] = None,
-    output: Annotated[DataFormat, Option("--output", "-o", help="Format.")] = DataFormat.TABLE,
+    output: DataOutput = DataFormat.TABLE,
 ) -> None:
     """Show what the training processes execute, and who waits.
 

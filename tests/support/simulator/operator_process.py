@@ -17,7 +17,7 @@ from elasticjob_operator.cluster_watches import watch_nodes
 from elasticjob_operator.core.model.observed import Observed
 from elasticjob_operator.core.model.pod import Pod
 from elasticjob_operator.core.partitioning import Scope
-from elasticjob_operator.custom_watches import custom_informers
+from elasticjob_operator.custom_watches import custom_informer
 from elasticjob_operator.events import Events
 from elasticjob_operator.executor import Executor
 from elasticjob_operator.job_keys import JobKey
@@ -25,7 +25,7 @@ from elasticjob_operator.own_conditions import OwnConditions
 from elasticjob_operator.pod_executor import PodExecutor
 from elasticjob_operator.reconcile import Reconciler
 from elasticjob_operator.rules_watch import RulesWatch
-from elasticjob_operator.store import Store
+from elasticjob_operator.store import TYPES, Store
 from elasticjob_operator.work_queue import Retry, WorkQueue
 
 from tests.support.simulator.cluster import DEFAULTS, NAMESPACE, free_of_cost
@@ -59,7 +59,10 @@ class OperatorProcess:
         )
         self._events = Events(kube, f"operator-{number}")
         conditions = OwnConditions(kube, self._events)
-        self._customs = custom_informers(kube, Scope(), self.store, conditions, self._on_job)
+        self._customs = [
+            custom_informer(kube, Scope(), resource, self.store, conditions, self._on_job)
+            for resource in TYPES
+        ]
         executor = Executor(
             kube,
             self.store,

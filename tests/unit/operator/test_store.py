@@ -13,7 +13,7 @@ from elasticjob_kube.informer import Informer
 from elasticjob_kube.resources import ELASTIC_JOBS, SCALE_PLANS
 from elasticjob_operator.core.model.limit_ranges import LimitRange
 from elasticjob_operator.core.partitioning import Scope
-from elasticjob_operator.custom_watches import custom_informers
+from elasticjob_operator.custom_watches import custom_informer
 from elasticjob_operator.events import Events
 from elasticjob_operator.job_keys import JobKey
 from elasticjob_operator.own_conditions import OwnConditions
@@ -112,9 +112,9 @@ async def watched(store: Store, phase: str, *, suspend: bool = False) -> Informe
     kube: Any = FakeKube()
     await kube.create(ELASTIC_JOBS, "ns", job_body(phase, suspend=suspend))
     conditions = OwnConditions(kube, Events(kube, "test"))
-    informer: Informer[ElasticJob] = custom_informers(
-        kube, Scope(), store, conditions, lambda _: None
-    )[0]
+    informer: Informer[ElasticJob] = custom_informer(
+        kube, Scope(), ELASTIC_JOBS, store, conditions, lambda _: None
+    )
     store.update(ELASTIC_JOBS, kube.all(ELASTIC_JOBS)[0])  # as from the answer to a write
     await informer.refresh()
     return informer

@@ -186,23 +186,6 @@ async def test_a_job_whose_plan_is_deleted_and_that_is_suspended_has_the_size_of
     assert len(pod_names(cluster)) == 2
 
 
-async def test_a_request_for_a_suspended_job_is_refused_with_its_field() -> None:
-    cluster = new_cluster(runPolicy={"suspend": True})
-    await cluster.start()
-    await cluster.apply(SCALE_OUTS, "more", count=1)
-    await cluster.apply(SCALE_PLANS, "plan", replicaResourceSpecs={"worker": {"replicas": 3}})
-    await cluster.settle()
-    for resource, name, phase in (
-        (SCALE_OUTS, "more", "ScaleFailed"),
-        (SCALE_PLANS, "plan", "Failed"),
-    ):
-        status = cluster.kube.objects[resource, name]["status"]
-        assert (status["phase"], status["message"]) == (
-            phase,
-            "spec.jobName: ElasticJob 'job' is suspended",
-        )
-
-
 async def test_an_edit_of_replicas_while_suspended_is_carried_out_when_the_job_comes_back() -> None:
     cluster = new_cluster(replicas=2, runPolicy={"suspend": True})
     await cluster.start()

@@ -10,7 +10,7 @@ from itertools import pairwise
 from statistics import fmean
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from bench.autoscale_job import COOLDOWN, Outcome, SimulatedJob, turns
@@ -84,6 +84,7 @@ def test_no_question_takes_more_than_ten_plans(outcomes: list[Outcome]) -> None:
     st.lists(st.floats(1.0, 1e6), min_size=40, max_size=40),
     st.floats(0.0, 0.2),
 )
+@example(2, 1, 12, 0.125, [1.0] * 40, 0.1875)  # in noise that looks like changes
 def test_on_every_curve_it_stays_in_bounds_and_ends_a_search_in_few_plans(
     start: int, low: int, high: int, objective: float, rates: list[float], noise: float
 ) -> None:

@@ -172,23 +172,6 @@ def test_a_role_of_which_the_framework_has_one_gets_no_second_member() -> None:
         check_bounds(job, "scheduler", 2, prefix="spec.count: ")
 
 
-@pytest.mark.parametrize("resource", [SCALE_INS, SCALE_PLANS])
-async def test_a_pod_that_is_leaving_already_is_not_removed_again(resource: Resource) -> None:
-    nodes = await started(replicas=3)
-    nodes.cluster.kube.mark_deleted(PODS, "job-worker-2")
-    spec = (
-        {"podNames": ["job-worker-2"]}
-        if resource == SCALE_INS
-        else {"removePods": [{"name": "job-worker-2"}]}
-    )
-    await nodes.cluster.apply(resource, "bad", **spec)
-    await nodes.run_operator()
-    assert status_of(nodes, resource, "bad")["phase"] in ("ScaleFailed", "Failed")
-    assert "'job-worker-2' is leaving already" in status_of(nodes, resource, "bad")["message"]
-    await nodes.settle()
-    assert len(nodes.live_pods()) == 3
-
-
 @pytest.mark.guarantee("finished-objects-are-pruned")
 @pytest.mark.parametrize("how", ["finished", "suspended"])
 async def test_a_job_that_does_not_run_is_not_scaled(how: str) -> None:
