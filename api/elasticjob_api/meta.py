@@ -53,6 +53,16 @@ class Object(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True, kw
     RULES: ClassVar[tuple[Rule, ...]] = ()
 
 
+def describe_for_threads(*kinds: Any) -> None:
+    """Let msgspec describe types, which it does when a type is first used, before threads do.
+
+    Two threads that begin with a type at once would end the process by a segmentation fault
+    (msgspec 0.22). Call it in each module whose types are decoded in threads.
+    """
+    for kind in kinds:
+        msgspec.json.Decoder(kind)
+
+
 class OwnerReference(Object, frozen=True):
     """The fields of an owner reference that are used."""
 

@@ -12,6 +12,7 @@ from typing import Generic, NamedTuple, TypeVar
 
 import msgspec
 from elasticjob_api.elasticjob import ElasticJob
+from elasticjob_api.meta import describe_for_threads
 from elasticjob_api.scaleplan import ScalePlan
 from elasticjob_dashboard.jobs import MOST_JOBS, Rights, VisibleJobs, shown_job, shown_plan
 from elasticjob_kube.errors import Forbidden, KubeError, TooLarge
@@ -23,6 +24,7 @@ from elasticjob_client.rights import REVIEWS, Right
 
 T = TypeVar("T")
 S = TypeVar("S")
+describe_for_threads(ElasticJob, ScalePlan)
 _UNKNOWN_USER = 401
 _MOST_PLANS = 2000
 _MOST_OBJECTS = 4000

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 import msgspec
+from elasticjob_api.meta import describe_for_threads
 from elasticjob_api.v1 import agent_pb2, job_pb2, shards_pb2
 from google.protobuf.json_format import MessageToDict
 from google.protobuf.message import Message
@@ -23,6 +24,7 @@ NAMES = (
 )  # fmt: skip
 _EMPTY = msgspec.Raw()
 _KNOWN = msgspec.defstruct("_Known", [(name, msgspec.Raw, _EMPTY) for name in NAMES])
+describe_for_threads(_KNOWN)
 
 
 def page_data(answers: job_pb2.StoredAnswers, *, ended: bool = False) -> bytes:

@@ -13,7 +13,7 @@ from collections.abc import Mapping
 import msgspec
 from elasticjob_api import names
 from elasticjob_api.elasticjob import ElasticJob
-from elasticjob_api.meta import Json, Object
+from elasticjob_api.meta import Json, Object, describe_for_threads
 from elasticjob_api.scale_requests import ScaleIn
 from elasticjob_api.scaleplan import FINISHED, ScalePlan
 from elasticjob_kube.errors import NotFound
@@ -63,6 +63,9 @@ class _Question(Object, frozen=True):
 
 class _Review(Object, frozen=True):
     request: _Question
+
+
+describe_for_threads(_Review, *_KINDS.values())
 
 
 class _Pods(Object, frozen=True):

@@ -10,7 +10,7 @@ from elasticjob_api import names
 from elasticjob_api.elasticjob import ElasticJob, ReplicaSpec
 from elasticjob_api.frameworks import FRAMEWORKS, launchers
 from elasticjob_api.gpus import gpus_of, slots_error
-from elasticjob_api.meta import Json, Object
+from elasticjob_api.meta import Json, Object, describe_for_threads
 from elasticjob_api.quantity import parse_quantity, requested
 from elasticjob_api.reserved_variables import reserved_variable_error
 from elasticjob_api.resources import amount_error, bounded_resource, is_extended, name_error
@@ -62,6 +62,9 @@ class _Template(Object, frozen=True):
 
     metadata: _Metadata | None = None
     spec: _Spec | None = None
+
+
+describe_for_threads(_Template)
 
 
 def validation_error(job: ElasticJob) -> str | None:

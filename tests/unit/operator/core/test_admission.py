@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+import subprocess
+import sys
 from typing import Any
 
 import msgspec
@@ -131,3 +133,29 @@ async def test_what_a_job_leaves_empty_does_not_let_it_pass_unjudged(
 def test_the_path_of_the_webhook_is_one_that_a_service_may_have() -> None:
     token = new_admission_secrets("webhook", "ns")[names.SECRET_TOKEN]
     assert re.fullmatch(rb"[a-z0-9]{64}", token), "the API server refuses other letters"
+
+
+DESCRIBED = """
+import asyncio, sys, threading
+import msgspec
+from elasticjob_operator.admission_review import answer
+
+def see(frame, event, _):
+    if event == "call" and frame.f_code.co_name == "get_class_annotations":
+        print("described in a thread:", frame.f_locals["obj"])
+
+threading.setprofile(see)
+asyncio.run(answer(None, sys.stdin.buffer.read()))
+"""
+
+
+def test_the_threads_of_the_webhook_are_never_the_first_to_read_a_type() -> None:
+    body = job_body(2, 1, 2)
+    pod = body["spec"]["replicaSpecs"]["worker"]["template"]["spec"]
+    pod["terminationGracePeriodSeconds"] = "9"  # refused, so nothing is asked of an API server
+    question = {"uid": "u", "kind": {"kind": "ElasticJob"}, "namespace": "n", "object": body}
+    asked = msgspec.json.encode({"request": question})
+    command = [sys.executable, "-c", DESCRIBED]
+    done = subprocess.run(command, input=asked, capture_output=True)
+    assert done.returncode == 0, done.stderr.decode()
+    assert done.stdout == b"", "two threads that begin with a type at once end the process"
