@@ -113,7 +113,7 @@ def test_an_always_retried_task_knows_its_attempt_and_runs_until_it_is_stopped(
     user.kubectl(
         "patch", f"ej/{name}", "--type=merge", "-p", '{"spec": {"runPolicy": {"stop": true}}}'
     )
-    user.wait(f"ej/{name}", ".status.phase", "Failed")
+    user.wait(f"ej/{name}", ".status.phase", "Stopped")
     reason = '{.status.conditions[?(@.type=="Failed")].reason}'
     assert user.kubectl("get", f"ej/{name}", "-o", f"jsonpath={reason}") == "Stopped"
     assert not user.status().get("retries")

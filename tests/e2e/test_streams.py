@@ -73,7 +73,7 @@ def test_logs_follow_the_members_and_commands_run_in_them_while_the_job_is_scale
         assert f"[worker-{member} rank " in followed.read_text()
     gone = user.run("logs", "digits")
     assert gone.returncode == 1
-    assert "has ended, as Failed, and its pods are deleted (cleanPodPolicy All)" in gone.stderr
+    assert "has ended, as Stopped, and its pods are deleted (cleanPodPolicy All)" in gone.stderr
 
 
 @pytest.mark.guarantee("logs-follow-ranks")

@@ -395,7 +395,11 @@ class SimulatedProcess:
                 request_id=f"{job.rng.random()}",
                 round=self.round,
             )
-            answer = await job.call("LeaseShards", request, agent)
+            try:
+                answer = await job.call("LeaseShards", request, agent)
+            except NotCurrent:  # its world is over, and its agent does not know that yet
+                self.die(1)
+                return
             self._leased = [shard.id for shard in answer.shards]
             superseded = agent.stream is not None and agent.stream.master is not job.master
             assert superseded or job.done.isdisjoint(self._leased), (

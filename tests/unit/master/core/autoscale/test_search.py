@@ -30,7 +30,7 @@ from bench.autoscale_worlds import (
 from tests.support.thorough import examples, some_of
 
 MOST_PLANS = 10
-MOST_TURNS = 5
+MOST_TURNS = 6
 """The most changes of direction in one search.
 
 Each trial goes where most is promised, so the search may look to both sides before it goes back.
