@@ -73,6 +73,7 @@ class Page:
         script = f'{library}(() => {{\n"use strict";\n{own}}})();\n'
         self.text = (
             _source(sources.page)
+            .replace('<main id="ask"></main>', _source("ask.html"))
             .replace("<dialog></dialog>", dialog)
             .replace("<style></style>", f"<style>{style}</style>")
             .replace("<script></script>", f"<script>{script}</script>")

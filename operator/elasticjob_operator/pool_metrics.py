@@ -5,6 +5,7 @@ from __future__ import annotations
 import heapq
 from collections.abc import Iterable, Iterator
 
+from elasticjob_api.elasticpool import ElasticPool
 from prometheus_client.core import GaugeMetricFamily, Metric
 
 from elasticjob_operator.store import Store
@@ -27,15 +28,16 @@ def pool_metrics(stores: Iterable[Store]) -> Iterator[Metric]:
         "When the job that has waited longest began to wait; without one, there is no series.",
         labels=_LABELS,
     )
-    keyed = ((key, store.pools) for store in stores for key in store.pools.all_keys())
-    for key, pools in heapq.nsmallest(MAX_POOLS, keyed, key=lambda each: str(each[0])):
-        pool = pools.pool(key)
-        assert pool is not None
-        name = [key.namespace, key.name]
+    found = ((_names(pool), pool, store) for store in stores for pool in store.pools.all_pools())
+    for name, pool, store in heapq.nsmallest(MAX_POOLS, found, key=lambda each: each[0]):
         jobs.add_metric(name, pool.status.jobs)
         waiting.add_metric(name, pool.status.waiting)
-        memories = pools.memories(pool).values()
+        memories = store.pools.memories(pool).values()
         begun = [each.waits_since for each in memories if each.waits_since is not None]
         if begun:
             since.add_metric(name, min(begun))
     yield from (jobs, waiting, since)
+
+
+def _names(pool: ElasticPool) -> list[str]:
+    return [pool.metadata.namespace, pool.metadata.name]

@@ -59,6 +59,10 @@ class PoolStore:
         """Return the keys of all pools."""
         return [key for namespace in self._pools for key in self.keys(namespace)]
 
+    def all_pools(self) -> list[ElasticPool]:
+        """Return all pools."""
+        return [pool for pools in self._pools.values() for pool in pools.values()]
+
     def pool(self, key: JobKey) -> ElasticPool | None:
         """Return a pool; None if it does not exist."""
         pools = self._pools.get(key.namespace, {}).values()

@@ -42,8 +42,8 @@ function ofSteps(samples) {
   return kept;
 }
 function xAt(time) {
-  const after = past.samples.findIndex(each => each.time >= time);
   if (!past.steps || !past.samples.length) return time;
+  const after = past.samples.findIndex(each => each.time >= time);
   if (after <= 0) return past.samples.at(after).x;
   const [one, other] = past.samples.slice(after - 1, after + 1);
   return one.x + (other.x - one.x) * (time - one.time) / (other.time - one.time);

@@ -90,10 +90,10 @@ def _by_model(at: Situation) -> ScalingDecision:
         if back.likelihood < THRESHOLDS.surely and not at.is_exact:
             return _again(at, f"{facts}; {incumbent} may be better")
         most = at.search.most_plans + THRESHOLDS.search_plans // 4
-        cost = at.memory.rates.rescale_seconds
-        if at.search.plans < most and back.gain * (horizon - cost) < cost:
-            return _does_not_pay(at, incumbent, facts)
         if at.search.plans < most:
+            cost = at.memory.rates.rescale_seconds
+            if back.gain * (horizon - cost) < cost:
+                return _does_not_pay(at, incumbent, facts)
             reason = f"{facts}: back to {incumbent}, the best that was measured"
             return _requested(at, incumbent, reason)
     if not at.is_exact:
