@@ -142,6 +142,7 @@ STOPPING = """
 
     here = elasticjob.world()
     elasticjob.should_stop()
+    elasticjob.members()  # answered: the agent has read that this process listens for stops
     print("ready", flush=True)
     while not elasticjob.should_stop():
         time.sleep(0.01)
