@@ -174,7 +174,7 @@ class _Ensure:
         return EmitEvent("MadeAnew", note, warning=True)
 
     async def _secret_data(self) -> Mapping[str, str]:
-        """Return the contents of the Secret, which are read only if this process does not know them.
+        """Return the contents of the Secret, read only if this process does not know them.
 
         They never change, and a loss of the Secret is noticed by the check of it.
         """
