@@ -20,7 +20,8 @@ def first_failure(answers: pb.StoredAnswers) -> Json | None:
     failures = [each for each in outcome.failures if each.time >= since]
     if outcome.phase != "Failed" or not failures:
         return None
-    pod, how = failures[-1].pod, failures[-1].reason
+    pod = failures[-1].pod
+    how = failures[-1].reason
     if said := _first_in_the_last_world(answers.history, since):
         pod, _, how = said.partition(" ")
     words = next((each.message for each in failures if each.pod == pod), "")
@@ -29,7 +30,8 @@ def first_failure(answers: pb.StoredAnswers) -> Json | None:
 
 def _first_in_the_last_world(history: pb.History, since: float) -> str:
     """Return the message of the first failed process in the last world with one."""
-    first, formed = "", True
+    first = ""
+    formed = True
     for event in history.events:
         if event.reason == "WorldFormed":
             formed = True

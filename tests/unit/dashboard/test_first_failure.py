@@ -13,7 +13,8 @@ def failed(*failures: tuple[float, str, str], phase: str = "Failed") -> pb.Store
     """Return the answers of a job whose pods have failed: time, pod and reason, the last first."""
     answers = pb.StoredAnswers()
     outcome = answers.report.outcome
-    outcome.phase, outcome.completed = phase, END
+    outcome.phase = phase
+    outcome.completed = END
     for time, pod, reason in failures:
         outcome.failures.add(time=time, pod=pod, reason=reason, message=f"words of {pod}")
     return answers

@@ -128,9 +128,11 @@ async def test_the_page_has_the_words_of_the_list_and_a_stopped_job_is_not_red(
 @pytest.mark.guarantee("page-shows-the-job")
 async def test_a_failed_job_opens_the_log_of_the_process_that_failed_first_on_top() -> None:
     async with served_page() as served, open_browser() as browser:
-        served.answers, served.ended = answers_of(text=HOSTILE), True
+        served.answers = answers_of(text=HOSTILE)
+        served.ended = True
         outcome = served.answers.report.outcome
-        outcome.phase, outcome.completed = "Failed", served.answers.time
+        outcome.phase = "Failed"
+        outcome.completed = served.answers.time
         for pod, reason in (("job-worker-0", "exit code 1"), ("job-worker-3", "exit code 7")):
             outcome.failures.add(
                 time=outcome.completed, pod=pod, reason=reason, message=f"ValueError{HOSTILE}"
