@@ -65,7 +65,10 @@ _NOT_WRITTEN = (errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EBADF)
 _CERTIFICATES = "SSL_CERT_FILE"
 _OBJECTS_BEFORE_COLLECTION = 50_000
 """Imports make many objects and no garbage, so the collector would only take time."""
-GROUPS = {"dev": ("dev.group:dev", "A Kubernetes cluster on this machine, to try things out.")}
+GROUPS = {
+    "pool": ("jobs.pools:group", "Show pools: who holds what of a full cluster, who waits."),
+    "dev": ("dev.group:dev", "A Kubernetes cluster on this machine, to try things out."),
+}
 
 
 def command_line(called: Collection[str]) -> typer.Typer:

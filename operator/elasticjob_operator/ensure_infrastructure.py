@@ -7,7 +7,7 @@ PodGroup.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -133,9 +133,7 @@ class _Ensure:
         if part != "Rest":
             event = await self._secret(has_pods=has_pods)
         if part != "First":
-            main = await self._get(SECRETS, names.master_service(self.job.metadata.name))
-            self._check_owner(SECRETS, main)
-            derived = infrastructure.query_config_map(self.job, main.get("data") or {})
+            derived = infrastructure.query_config_map(self.job, await self._secret_data())
             corrected = await self.object(derived)
             event = event or corrected
         return event
@@ -174,6 +172,16 @@ class _Ensure:
             "replaced: members first, then the master"
         )
         return EmitEvent("MadeAnew", note, warning=True)
+
+    async def _secret_data(self) -> Mapping[str, str]:
+        """Return the contents of the Secret, read only if this process does not know them.
+
+        They never change, and a loss of the Secret is noticed by the check of it.
+        """
+        name = names.master_service(self.job.metadata.name)
+        if name not in self.record.secrets:
+            self._check_owner(SECRETS, await self._get(SECRETS, name))
+        return self.record.secrets[name]
 
     async def object(self, manifest: Json) -> EmitEvent | None:
         """Create an object, or correct it.

@@ -14,6 +14,7 @@ from typing import Any
 import msgspec
 from elasticjob_api.elasticjob import ElasticJob
 from elasticjob_api.elasticpool import ElasticPool, ElasticPoolStatus
+from elasticjob_api.pooled_jobs import elastic_role, member_requests
 from elasticjob_api.scaleplan import MAX_REASON_CHARACTERS, RolePlan, ScalePlan, ScalePlanSpec
 from elasticjob_kube.errors import AlreadyExists, Conflict, KubeError, NotFound
 from elasticjob_kube.resources import ELASTIC_POOLS, SCALE_PLANS
@@ -132,11 +133,11 @@ class PoolSharing:
 
     def _requests_of(self, job: ElasticJob, resources: tuple[str, ...]) -> _Requests:
         """Return what a member and the rest of a job take; computed once for each version."""
-        role = job.status.replica_statuses.get(facts.elastic_role(job))
+        role = job.status.replica_statuses.get(elastic_role(job))
         version = (job.metadata.generation, resources, None if role is None else role.resources)
         known = self._requests.get(job.metadata.uid)
         if known is None or known[0] != version:
-            member = facts.in_thousandths(facts.member_requests(job), resources)
+            member = facts.in_thousandths(member_requests(job), resources)
             fixed = facts.in_thousandths(facts.fixed_requests(job), resources)
             known = self._requests[job.metadata.uid] = (version, (member, fixed))
         return known[1]
@@ -163,7 +164,7 @@ class PoolSharing:
             if memory.promised != promised:
                 memory.promised = promised
                 self.reconcile_job(key_of(job))
-            ready = self.store.pods.of(identity_of(job)).of(facts.elastic_role(job)).ready_count
+            ready = self.store.pods.of(identity_of(job)).of(elastic_role(job)).ready_count
             facts.remember(memory, job, fact, ready, now)
 
     async def _create_plan(self, job: ElasticJob, resize: Resize) -> str:
@@ -172,7 +173,7 @@ class PoolSharing:
             job_name=job.metadata.name,
             source="Pool",
             reason=resize.reason[:MAX_REASON_CHARACTERS],
-            replica_resource_specs={facts.elastic_role(job): RolePlan(replicas=resize.size)},
+            replica_resource_specs={elastic_role(job): RolePlan(replicas=resize.size)},
             timeout_seconds=_PLAN_SECONDS,
             on_timeout="Rollback",
         )

@@ -8,9 +8,10 @@ from dataclasses import dataclass, field
 from elasticjob_api.elasticjob import ElasticJob
 from elasticjob_api.elasticpool import ElasticPool
 from elasticjob_api.meta import Object, ObjectMeta
+from elasticjob_api.pooled_jobs import elastic_role, pool_of
 
 from elasticjob_operator.core.model.observed import PoolShare
-from elasticjob_operator.core.sharing.facts import Memory, elastic_role, selects, shares
+from elasticjob_operator.core.sharing.facts import Memory, shares
 from elasticjob_operator.job_keys import JobKey
 
 
@@ -71,13 +72,7 @@ class PoolStore:
     def pool_of(self, job: ElasticJob) -> ElasticPool | None:
         """Return the oldest pool that selects a job; None if there is none."""
         pools = self._pools.get(job.metadata.namespace)
-        if not pools:
-            return None
-        return min(
-            (pool for pool in pools.values() if selects(pool, job)),
-            key=lambda pool: (pool.metadata.creation_timestamp, pool.metadata.name),
-            default=None,
-        )
+        return pool_of(job, pools.values()) if pools else None
 
     def share_of(self, job: ElasticJob) -> PoolShare | None:
         """Return what a job's pool has given to it; None if no pool decides about it."""

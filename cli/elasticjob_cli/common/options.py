@@ -28,6 +28,7 @@ from elasticjob_client.errors import (
 )
 from elasticjob_client.jobs import find_job, get_job, list_jobs
 from elasticjob_client.related import pods_of
+from elasticjob_kube.resources import ELASTIC_POOLS
 
 from elasticjob_cli.common.arguments import Argument, Option
 from elasticjob_cli.common.local_runs import hint
@@ -43,6 +44,15 @@ def complete_job(ctx: Any, incomplete: str) -> list[str]:
 
     async def work(cluster: Cluster) -> Iterable[str]:
         return [str(job["metadata"]["name"]) for job in await list_jobs(cluster)]
+
+    return _beginning(incomplete, ctx, work)
+
+
+def complete_pool(ctx: Any, incomplete: str) -> list[str]:
+    """Return the names of pools with this beginning."""
+
+    async def work(cluster: Cluster) -> Iterable[str]:
+        return [str(pool["metadata"]["name"]) for pool in await cluster.list(ELASTIC_POOLS)]
 
     return _beginning(incomplete, ctx, work)
 

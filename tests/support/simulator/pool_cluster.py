@@ -12,6 +12,7 @@ from elasticjob_api import names
 from elasticjob_api.elasticjob import ElasticJob
 from elasticjob_api.elasticpool import ElasticPool
 from elasticjob_api.meta import Json
+from elasticjob_api.pod_requests import pod_requests
 from elasticjob_api.quantity import parse_quantity
 from elasticjob_kube.informer import Informer
 from elasticjob_kube.resources import (
@@ -21,7 +22,6 @@ from elasticjob_kube.resources import (
     PRIORITY_CLASSES,
     SCALE_PLANS,
 )
-from elasticjob_operator.core.manifests.gang import pod_requests
 from elasticjob_operator.core.model.pod import Pod
 from elasticjob_operator.events import Events
 from elasticjob_operator.executor import Executor

@@ -16,12 +16,15 @@ from elasticjob_api.elasticjob import (
     Progress,
     ReplicaSpec,
 )
+from elasticjob_api.elasticpool import ElasticPool, ElasticPoolSpec, ElasticPoolStatus
 from elasticjob_api.meta import Condition, ObjectMeta
 from elasticjob_api.scaleplan import ScalePlan, ScalePlanSpec, ScalePlanStatus
 from elasticjob_api.v1 import job_pb2
 from elasticjob_cli.common.options import reported
 from elasticjob_cli.jobs.describe import page
 from elasticjob_cli.jobs.listing import events_table, jobs_table, plans_table
+from elasticjob_cli.jobs.pools import page as pool_page
+from elasticjob_cli.jobs.pools import pools_table
 from elasticjob_cli.query.top import job_view, jobs_view
 from elasticjob_cli.query.topics import TOPIC_QUERIES
 from elasticjob_client.errors import ClientError
@@ -52,6 +55,11 @@ PLAN = ScalePlan(
     metadata=META,
     spec=ScalePlanSpec(job_name=BAD, reason=BAD),
     status=ScalePlanStatus(change=BAD, message=BAD, waiting_for=BAD),
+)
+POOL = ElasticPool(
+    metadata=META,
+    spec=ElasticPoolSpec(selector={BAD: BAD}),
+    status=ElasticPoolStatus(used=BAD, longest_waiting=BAD, last_act=BAD, message=BAD),
 )
 EVENT = Event(type=BAD, reason=BAD, note=BAD, regarding=Regarding(kind=BAD, name=BAD))
 POD = {
@@ -98,6 +106,8 @@ VIEWS: dict[str, RenderableType] = {
     "describe": page(
         JOB, [POD], [PLAN], [EVENT], NOW, job_pb2.StoredAnswers(report=filled(job_pb2.Report()))
     ),
+    "pool list": pools_table([POOL], NOW, all_namespaces=True, wide=True),
+    "pool describe": pool_page(POOL, [JOB], {BAD: [PLAN]}, NOW),
     "top": jobs_view([JOB], {}),
     "top of a job": job_view(ANSWERS),
     **{

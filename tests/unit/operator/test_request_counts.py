@@ -79,7 +79,7 @@ async def test_before_the_first_pods_of_a_job_are_what_they_need_and_one_status(
         f"POST Service {names.master_service(JOB)}",
         f"POST ServiceAccount {names.master_service(JOB)}",
     ]
-    assert len(requests.sent) == 5 + 4 + 6 + 1, requests.sent  # pods, before, beside, counts
+    assert len(requests.sent) == 5 + 4 + 5 + 1, requests.sent  # pods, before, beside, counts
 
 
 async def test_before_the_pods_of_a_plan_are_its_owner_its_start_and_the_new_names() -> None:

@@ -11,9 +11,9 @@ from elasticjob_api import names
 from elasticjob_api.elasticjob import ElasticJob, ElasticJobStatus
 from elasticjob_api.indices import parse_indices
 from elasticjob_api.meta import Json
+from elasticjob_api.pod_requests import template_requests
 from elasticjob_api.quantity import parse_quantity
 
-from elasticjob_operator.core.manifests.gang import template_requests
 from elasticjob_operator.core.manifests.master_pod import master_pod
 from elasticjob_operator.core.manifests.pods import member_pod
 from elasticjob_operator.core.manifests.validation import validation_error

@@ -11,11 +11,12 @@ from elasticjob_api.elasticjob import ElasticJob
 from elasticjob_api.elasticpool import ElasticPool
 from elasticjob_api.indices import parse_indices
 from elasticjob_api.job_status import ENDED
+from elasticjob_api.pod_requests import pod_requests, template_requests
+from elasticjob_api.pooled_jobs import elastic_role
 from elasticjob_api.quantity import parse_quantity
 from elasticjob_api.scaleplan import FINISHED, ScalePlan
 from elasticjob_api.times import time_or_none
 
-from elasticjob_operator.core.manifests.gang import pod_requests, template_requests
 from elasticjob_operator.core.model.plan import ACTIVE_PHASES
 from elasticjob_operator.core.model.pods import Pods
 from elasticjob_operator.core.model.workload import KUEUE_QUEUE
@@ -58,18 +59,6 @@ def shares(job: ElasticJob) -> bool:
     )
 
 
-def selects(pool: ElasticPool, job: ElasticJob) -> bool:
-    """Return whether a pool's selector matches a job's labels."""
-    return pool.spec.selector.items() <= job.metadata.labels.items()
-
-
-def elastic_role(job: ElasticJob) -> str:
-    """Return the role whose members a pool gives and takes."""
-    roles = job.spec.replica_specs
-    role = job.spec.autoscaling.role
-    return role if role in roles else next(iter(roles))
-
-
 def priority_class(job: ElasticJob) -> str:
     """Return the priority class of the elastic role's pods; empty for none."""
     spec = job.spec.replica_specs[elastic_role(job)].template.get("spec", {})
@@ -96,16 +85,6 @@ def in_thousandths(amounts: Mapping[str, Decimal], resources: Sequence[str]) -> 
         int((amounts.get(name, Decimal(0)) * _THOUSANDTHS).to_integral_value(ROUND_CEILING))
         for name in resources
     )
-
-
-def member_requests(job: ElasticJob) -> dict[str, Decimal]:
-    """Return the requests of one member of the elastic role; plans may have changed them."""
-    role = elastic_role(job)
-    requests = template_requests(job.spec.replica_specs[role].template)
-    replica = job.status.replica_statuses.get(role)
-    for name, amount in (replica.resources if replica else {}).items():
-        requests[name] = parse_quantity(amount)
-    return {"pods": Decimal(1), **requests}
 
 
 def fixed_requests(job: ElasticJob) -> dict[str, Decimal]:

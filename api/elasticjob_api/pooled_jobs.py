@@ -1,0 +1,38 @@
+"""Which pool a job is in, and what of the job the pool shares, for operator and clients. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from decimal import Decimal
+
+from elasticjob_api.elasticjob import ElasticJob
+from elasticjob_api.elasticpool import ElasticPool
+from elasticjob_api.pod_requests import template_requests
+from elasticjob_api.quantity import parse_quantity
+
+
+def pool_of(job: ElasticJob, pools: Iterable[ElasticPool]) -> ElasticPool | None:
+    """Return the oldest of the pools of a job's namespace that selects it; None if none does."""
+    labels = job.metadata.labels.items()
+    return min(
+        (pool for pool in pools if pool.spec.selector.items() <= labels),
+        key=lambda pool: (pool.metadata.creation_timestamp, pool.metadata.name),
+        default=None,
+    )
+
+
+def elastic_role(job: ElasticJob) -> str:
+    """Return the role whose members a pool gives and takes."""
+    roles = job.spec.replica_specs
+    role = job.spec.autoscaling.role
+    return role if role in roles else next(iter(roles))
+
+
+def member_requests(job: ElasticJob) -> dict[str, Decimal]:
+    """Return the requests of one member of the elastic role; plans may have changed them."""
+    role = elastic_role(job)
+    requests = template_requests(job.spec.replica_specs[role].template)
+    replica = job.status.replica_statuses.get(role)
+    for name, amount in (replica.resources if replica else {}).items():
+        requests[name] = parse_quantity(amount)
+    return {"pods": Decimal(1), **requests}
