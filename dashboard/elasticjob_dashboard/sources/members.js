@@ -86,9 +86,9 @@ function choose(pod, place = by("all-of-them")) {
   grid.chosen = pod;
   openLog(place, pod ? `Log of ${pod}` : "");
   if (!pod) return;
-  if (!readsLogs) write(by("log-note"), grid.namespace ? "The job's master may not read logs. `elasticjob dashboard` shows them here; or run: "
-    + `kubectl logs -n ${grid.namespace} ${pod} --tail=200` : `Run: elasticjob logs ${grid.job}`);
-  else readLog(grid.reading);
+  if (readsLogs) readLog(grid.reading);
+  else write(by("log-note"), "The job's master may not read logs. `elasticjob dashboard` shows them here; or run: "
+    + `kubectl logs -n ${grid.namespace} ${pod} --tail=200`);
 }
 function openLog(place, title) {
   grid.reading += 1;
