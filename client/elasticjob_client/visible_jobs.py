@@ -12,11 +12,27 @@ from typing import Generic, NamedTuple, TypeVar
 
 import msgspec
 from elasticjob_api.elasticjob import ElasticJob
+from elasticjob_api.elasticpool import ElasticPool
 from elasticjob_api.meta import describe_for_threads
 from elasticjob_api.scaleplan import ScalePlan
-from elasticjob_dashboard.jobs import MOST_JOBS, Rights, VisibleJobs, shown_job, shown_plan
-from elasticjob_kube.errors import Forbidden, KubeError, TooLarge
-from elasticjob_kube.resources import ELASTIC_JOBS, NAMESPACES, SCALE_PLANS, Resource
+from elasticjob_dashboard.jobs import (
+    MOST_JOBS,
+    MOST_POOLS,
+    Rights,
+    ShownPool,
+    VisibleJobs,
+    shown_job,
+    shown_plan,
+    shown_pool,
+)
+from elasticjob_kube.errors import Forbidden, KubeError, NotFound, TooLarge
+from elasticjob_kube.resources import (
+    ELASTIC_JOBS,
+    ELASTIC_POOLS,
+    NAMESPACES,
+    SCALE_PLANS,
+    Resource,
+)
 
 from elasticjob_client.cluster import Cluster, failure_of
 from elasticjob_client.errors import ClientError
@@ -24,7 +40,7 @@ from elasticjob_client.rights import REVIEWS, Right
 
 T = TypeVar("T")
 S = TypeVar("S")
-describe_for_threads(ElasticJob, ScalePlan)
+describe_for_threads(ElasticJob, ScalePlan, ElasticPool)
 _UNKNOWN_USER = 401
 _MOST_PLANS = 2000
 _MOST_OBJECTS = 4000
@@ -146,15 +162,25 @@ class JobsReader:
                 for place in self._places
             )
         )
+        pools = await asyncio.gather(*map(self._pools, self._places))
         if None in plans:
             notes.append("you may not list the plans of all these jobs")
         return VisibleJobs(
             jobs,
             [plan for each in plans if each is not None for plan in each.shown],
+            [pool for each in pools for pool in each],
             await self.rights_in({job.namespace for job in jobs}),
             sum(each.more for each in lists),
             tuple(notes),
         )
+
+    async def _pools(self, place: str) -> Sequence[ShownPool]:
+        """Return the pools; none where the user may not list them, or the kind does not exist."""
+        try:
+            found = await self._list(ELASTIC_POOLS, place, MOST_POOLS, ElasticPool, shown_pool)
+        except NotFound:
+            return ()
+        return () if found is None else found.shown
 
     async def _find_places(self) -> Sequence[str]:
         """Return where jobs can be listed: everywhere, or some namespaces."""

@@ -8,6 +8,7 @@ from typing import Any
 
 import msgspec
 from elasticjob_api.elasticjob import ElasticJob, Progress
+from elasticjob_api.elasticpool import ElasticPool
 from elasticjob_api.gpus import VISIBLE_DEVICES
 from elasticjob_api.job_status import ENDED
 from elasticjob_api.meta import Json
@@ -19,6 +20,7 @@ from elasticjob_dashboard.data import Sections
 
 MOST_JOBS = 500
 """The number of rows of the page. A browser shows so many without delay."""
+MOST_POOLS = 50
 _MOST_PLANS = 5
 _LONGEST_TEXT = 300
 _ENDED_PLACE = 4
@@ -65,12 +67,21 @@ class ShownPlan:
 
 
 @dataclass(frozen=True)
+class ShownPool:
+    """What the page shows of a pool; those with jobs that wait come first."""
+
+    place: tuple[bool, str, str]
+    row: Json
+
+
+@dataclass(frozen=True)
 class VisibleJobs:
     """The jobs that a user may list, as they are now.
 
     Attributes:
         jobs: all of them; at most `MOST_JOBS` are shown.
         plans: the plans of these jobs, and others.
+        pools: the pools of the same namespaces; at most `MOST_POOLS` are shown.
         rights: the user's rights by namespace.
         more: the number of jobs that were not read.
         notes: what is missing, and why.
@@ -78,6 +89,7 @@ class VisibleJobs:
 
     jobs: Sequence[ShownJob] = ()
     plans: Sequence[ShownPlan] = ()
+    pools: Sequence[ShownPool] = ()
     rights: Mapping[str, Rights] = field(default_factory=dict)
     more: int = 0
     notes: Collection[str] = ()
@@ -97,6 +109,9 @@ def jobs_sections(visible: VisibleJobs, now: float) -> Sections:
         "order": shown,
         "more": visible.more + len(rows) - len(shown),
         "notes": list(visible.notes),
+        "pools": [
+            pool.row for pool in sorted(visible.pools, key=lambda pool: pool.place)[:MOST_POOLS]
+        ],
     }
     for key in shown:
         job = rows[key]
@@ -129,6 +144,21 @@ def shown_plan(plan: ScalePlan) -> ShownPlan | None:
     text = ", ".join(filter(None, parts))[:_LONGEST_TEXT]
     metadata = plan.metadata
     return ShownPlan(metadata.namespace, plan.spec.job_name, metadata.creation_timestamp, text)
+
+
+def shown_pool(pool: ElasticPool) -> ShownPool:
+    """Return what the page shows of a pool."""
+    status = pool.status
+    metadata = pool.metadata
+    waits = f"{status.waiting}, first {status.longest_waiting}" if status.waiting else ""
+    row = {
+        "name": f"{metadata.namespace}/{metadata.name}",
+        "used": (status.message or status.used)[:_LONGEST_TEXT],
+        "waits": waits[:_LONGEST_TEXT],
+        "act": status.last_act[:_LONGEST_TEXT],
+        "actedAt": time_or_none(status.last_act_time),
+    }
+    return ShownPool((not status.waiting, metadata.namespace, metadata.name), row)
 
 
 def offered(job: ElasticJob, rights: Rights) -> Json:

@@ -8,7 +8,7 @@ from contextlib import asynccontextmanager
 
 from aiohttp import web
 from elasticjob_dashboard.data import Sections
-from elasticjob_dashboard.jobs import ShownJob, VisibleJobs, jobs_sections
+from elasticjob_dashboard.jobs import ShownJob, ShownPool, VisibleJobs, jobs_sections
 from elasticjob_dashboard.page import Page
 from elasticjob_dashboard.stream import Streams
 
@@ -18,11 +18,13 @@ TOKEN = "a-token"
 
 
 @asynccontextmanager
-async def served_jobs(jobs: Sequence[ShownJob]) -> AsyncIterator[str]:
+async def served_jobs(
+    jobs: Sequence[ShownJob], pools: Sequence[ShownPool] = ()
+) -> AsyncIterator[str]:
     """Serve the page at a port of 127.0.0.1, for clients with `TOKEN`; yields its address."""
 
     async def sections() -> Sections:
-        return {**jobs_sections(VisibleJobs(jobs), time.time()), "problem": b"null"}
+        return {**jobs_sections(VisibleJobs(jobs, pools=pools), time.time()), "problem": b"null"}
 
     streams = Streams(sections, most=4, seconds=0.1)
     page = Page(all_jobs=True)

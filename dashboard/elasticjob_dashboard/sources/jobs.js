@@ -11,7 +11,7 @@ const rows = new Map();
 function show(changed) {
   Object.assign(present, changed);
   if (!present.order) return;
-  const kept = new Set([...present.order, "order", "more", "notes"]);
+  const kept = new Set([...present.order, "order", "more", "notes", "pools"]);
   for (const name of Object.keys(present)) if (!kept.has(name)) delete present[name];
   by("ask").hidden = true;
   by("main").hidden = false;
@@ -36,8 +36,15 @@ function draw() {
   const notes = by("notes");
   notes.replaceChildren();
   for (const note of present.notes) put(notes, "li", note);
+  pools(present.pools);
   const body = jobTable();
   keep(rows, sorted(listed, COLUMNS, sorting), "key", body, () => jobRow(body), fill);
+}
+
+function pools(all) {
+  by("shared").hidden = !all.length;
+  table("pools", ["Pool", "Used", "Waiting", "Last act"], all.map(each => ({
+    cells: [each.name, each.used, each.waits, each.act && `${ago(each.actedAt)} ago: ${each.act}`] })));
 }
 
 // The texts of a filter; a job is shown if it has one of them.

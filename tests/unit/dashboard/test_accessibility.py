@@ -8,7 +8,8 @@ from typing import Literal
 import msgspec
 import pytest
 from elasticjob_api.elasticjob import ElasticJob
-from elasticjob_dashboard.jobs import shown_job
+from elasticjob_api.elasticpool import ElasticPool
+from elasticjob_dashboard.jobs import shown_job, shown_pool
 
 from tests.support.browser import Visit, open_browser, visit
 from tests.support.served_jobs import TOKEN, served_jobs
@@ -56,9 +57,24 @@ async def test_axe_finds_nothing_in_the_page_of_all_jobs_with_and_without_a_toke
         for phase in PHASES
     ]
     shown = [shown_job(each) for each in msgspec.convert(jobs, list[ElasticJob])]
-    async with served_jobs(shown) as url, open_browser() as browser:
+    pools = [
+        {
+            "metadata": {"name": f"p{waiting}", "namespace": "ns"},
+            "status": {
+                "used": "cpu 3/4",
+                "waiting": waiting,
+                "longestWaiting": "a: waits for room for 2 members in ElasticPool p1",
+                "lastAct": "a 2: full",
+                "lastActTime": "2026-01-01T00:00:00Z",
+            },
+        }
+        for waiting in range(2)
+    ]
+    found = [shown_pool(each) for each in msgspec.convert(pools, list[ElasticPool])]
+    async with served_jobs(shown, found) as url, open_browser() as browser:
         page = await visit(browser, f"{url}#token={TOKEN}", width=width, theme=theme)
         await page.until_text("#counts", "6 jobs")
+        await page.until_text("#pools", "ns/p1", "cpu 3/4")
         stranger = await visit(browser, url, width=width, theme=theme)
         await stranger.page.wait_for_selector("#ask:not([hidden])")
         assert [await findings(each) for each in (page, stranger)] == [[], []]

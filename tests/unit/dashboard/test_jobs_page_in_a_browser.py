@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import time
+
 import msgspec
 import pytest
 from elasticjob_api.elasticjob import ElasticJob
-from elasticjob_dashboard.jobs import ShownJob, shown_job
+from elasticjob_api.elasticpool import ElasticPool
+from elasticjob_api.times import format_time
+from elasticjob_dashboard.jobs import ShownJob, ShownPool, shown_job, shown_pool
 
 from tests.support.browser import Visit, open_browser, visit
 from tests.support.served_jobs import TOKEN, served_jobs
@@ -74,3 +78,54 @@ async def test_nothing_is_live_before_a_token_is_given() -> None:
         await page.page.fill("#token", TOKEN)
         await page.page.press("#token", "Enter")
         await page.until_text("#news", "live")
+
+
+def pool(name: str, **status: object) -> ShownPool:
+    found = {"metadata": {"name": name, "namespace": "ns"}, "status": status}
+    return shown_pool(msgspec.convert(found, ElasticPool))
+
+
+async def test_each_pool_has_what_is_used_who_waits_and_its_last_plan_also_on_a_phone() -> None:
+    act = "night 2: ElasticPool gpus is full, and urgent (0 of 2 members, priority 1000) waits"
+    pools = [
+        pool("idle", used="cpu 1/4"),
+        pool("unknown", message="no capacity is known"),
+        pool(
+            "gpus",
+            used="nvidia.com/gpu 16/16, memory 512Gi/1024Gi",
+            waiting=3,
+            longestWaiting="urgent: waits for room for 2 members in ElasticPool gpus",
+            lastAct=act,
+            lastActTime=format_time(time.time() - 4 * 86_400 - 3600),
+        ),
+    ]
+    async with served_jobs(JOBS, pools) as url, open_browser() as browser:
+        page = await visit(browser, f"{url}#token={TOKEN}", width=390)
+        await page.until_text("#counts", "4 jobs")
+        cells = await page.page.locator("#pools tbody td").all_text_contents()
+        waits = "3, first urgent: waits for room for 2 members in ElasticPool gpus"
+        assert cells[:4] == [
+            "ns/gpus",
+            "nvidia.com/gpu 16/16, memory 512Gi/1024Gi",
+            waits,
+            f"4 d ago: {act}",
+        ]
+        assert cells[4:] == [
+            "ns/idle",
+            "cpu 1/4",
+            "",
+            "",
+            "ns/unknown",
+            "no capacity is known",
+            "",
+            "",
+        ]
+        assert await page.page.evaluate("document.documentElement.scrollWidth") == 390
+        assert page.problems == []
+
+
+async def test_a_page_without_pools_says_nothing_of_them() -> None:
+    async with served_jobs(JOBS) as url, open_browser() as browser:
+        page = await visit(browser, f"{url}#token={TOKEN}")
+        await page.until_text("#counts", "4 jobs")
+        assert await page.page.is_hidden("#shared")
