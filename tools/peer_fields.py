@@ -82,7 +82,11 @@ SOURCES: Mapping[str, tuple[Source, ...]] = MappingProxyType(
             revision="release-1.9",
         ),
         "mpi_operator": _crds("manifests/base/kubeflow.org_{}.yaml", "mpijobs"),
-        "trainer": _crds("manifests/base/crds/trainer.kubeflow.org_{}.yaml", "trainjobs"),
+        "trainer": _crds(
+            "manifests/base/crds/trainer.kubeflow.org_{}.yaml",
+            "trainjobs",
+            "clustertrainingruntimes",
+        ),
         "framework_controller": (
             Source("pkg/apis/frameworkcontroller/v1/types.go", "go", "Framework"),
             Source(_CONSTANTS, r'= "(FC_[A-Z_]+)"', "variables"),

@@ -15,6 +15,7 @@ from elasticjob_cli.convert.converters import convert
 from elasticjob_cli.convert.peers import jobs_of
 from elasticjob_cli.convert.rendering import render
 from elasticjob_cli.convert.report import Converted, Kind
+from elasticjob_cli.convert.training_runtime import runtimes_of
 from elasticjob_operator.core.manifests.validation import validation_error
 
 from tests.support.crd_schema import problems
@@ -41,7 +42,7 @@ def converted(document: Any, *others: Any) -> Converted:
 
     Check that API server and operator accept the result, and that it reads as written.
     """
-    result = convert(document, 1, jobs_of([document, *others]))
+    result = convert(document, 1, jobs_of([document, *others]), runtimes_of(others))
     assert result.object is not None, [note.line() for note in result.notes]
     assert yaml.safe_load(render(result)) == result.object
     assert read(render(result)) == [result.object]
@@ -86,8 +87,8 @@ def lost(document: Any) -> list[str]:
     return notes_of(converted(document), Kind.LOST)
 
 
-def errors(document: Any) -> list[str]:
-    """Return the reasons why a document cannot be converted."""
-    result = convert(document, 1)
+def errors(document: Any, *others: Any) -> list[str]:
+    """Return the reasons why a document of a file with others cannot be converted."""
+    result = convert(document, 1, runtimes=runtimes_of(others))
     assert result.object is None
     return notes_of(result, Kind.INVALID)

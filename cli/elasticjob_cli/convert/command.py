@@ -18,6 +18,7 @@ from elasticjob_cli.convert.converters import with_comments
 from elasticjob_cli.convert.peers import jobs_of
 from elasticjob_cli.convert.rendering import render
 from elasticjob_cli.convert.report import Converted, Kind, hint
+from elasticjob_cli.convert.training_runtime import runtimes_of
 
 LOST = 3
 UNREADABLE = 2
@@ -99,8 +100,9 @@ def _results(text: str) -> list[Converted]:
     values = (document.value for document in documents)
     parts = list(_flat(zip(values, comments(text, documents), strict=True)))
     jobs = jobs_of(document for document, _ in parts)
+    runtimes = runtimes_of(document for document, _ in parts)
     results = [
-        with_comments(convert_document(document, number, jobs), document, found)
+        with_comments(convert_document(document, number, jobs, runtimes), document, found)
         for number, (document, found) in enumerate(parts, start=1)
     ]
     if not results:

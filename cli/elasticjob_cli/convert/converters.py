@@ -24,6 +24,7 @@ from elasticjob_cli.convert.peers import Jobs, jobs_of, peer_job
 from elasticjob_cli.convert.report import Converted, Kind, Report, field_of_a_chart, name_of, shown
 from elasticjob_cli.convert.tables.rows import TABLES
 from elasticjob_cli.convert.train_job import train_job
+from elasticjob_cli.convert.training_runtime import KINDS, Runtimes
 
 Converter = Callable[[Fields], Json | None]
 
@@ -45,18 +46,19 @@ CONVERTERS: Mapping[tuple[str, str], Converter] = MappingProxyType(
         (kubeflow.TRAINER_API_VERSION, "TrainJob"): train_job,
     }
 )
-_RUNTIMES = ("ClusterTrainingRuntime", "TrainingRuntime")
-"""Kinds that stand beside jobs in a file, and whose other users may still need them."""
 _GROUPS = {version.split("/")[0] for version, _ in CONVERTERS}
 
 
-def convert(document: Any, number: int, jobs: Jobs | None = None) -> Converted:
+def convert(
+    document: Any, number: int, jobs: Jobs | None = None, runtimes: Runtimes | None = None
+) -> Converted:
     """Convert a document of any kind.
 
     Args:
         document: the values of the document.
         number: the document's place in its input, from 1.
         jobs: the jobs of its input, to which it may refer; None: only itself.
+        runtimes: the runtimes of its input, which a TrainJob may name.
     """
     source = f"document {number}"
     report = Report()
@@ -74,8 +76,9 @@ def convert(document: Any, number: int, jobs: Jobs | None = None) -> Converted:
         report.lost(field, "is a template of Helm: render it first, such as with helm template")
     converter = CONVERTERS.get((version, kind))
     if converter is None:
-        if version == kubeflow.TRAINER_API_VERSION and kind in _RUNTIMES:
-            report.lost("spec", "a runtime: nothing here reads it; write its fields into the jobs")
+        if version == kubeflow.TRAINER_API_VERSION and kind in KINDS:
+            message = "remains for its other users; TrainJobs of this file that name it have it"
+            report.differs("spec", message)
             return Converted(source, document, report.notes, passed_through=True)
         if version.split("/")[0] not in _GROUPS:
             changed = references.replaced(document, None, jobs, report)
@@ -90,7 +93,7 @@ def convert(document: Any, number: int, jobs: Jobs | None = None) -> Converted:
         )
         return Converted(source, None, report.notes)
     report.table = TABLES[f"{kind} {version}"]
-    written = converter(fields)
+    written = train_job(fields, runtimes or {}) if converter is train_job else converter(fields)
     if written is not None:
         written = references.replaced(written, peer_job(document), jobs, report)
     fields.raw("status")
@@ -104,7 +107,9 @@ def with_comments(converted: Converted, document: Any, found: Comments) -> Conve
     """Return a result with the comments of its document at the fields that theirs became."""
     if converted.object is None or not found:
         return converted
-    table = TABLES.get(f"{document['kind']} {document['apiVersion']}", ())
+    unchanged = converted.passed_through
+    title = "" if unchanged else f"{document['kind']} {document['apiVersion']}"
+    table = TABLES.get(title, ())
     near = placed(found, document, converted.object, table)
     return replace(converted, comments=near)
 

@@ -41,7 +41,8 @@ def pool_of(store: PoolStore, namespace: str) -> str | None:
 
 def test_of_pools_without_a_capacity_only_the_oldest_shares_the_nodes() -> None:
     store = PoolStore()
-    old, young = (pool("old", "one", 1), pool("young", "two", 2))
+    old = pool("old", "one", 1)
+    young = pool("young", "two", 2)
     for each in (young, old, pool("given", "three", 3, **GIVEN)):
         store.update(None, each)
     assert [pool_of(store, space) for space in ("one", "two", "three")] == ["old", None, "given"]
@@ -56,7 +57,8 @@ def test_a_pool_without_effect_leaves_its_jobs_to_a_younger_one_with_a_capacity(
 
 
 def test_the_next_pool_shares_the_nodes_when_the_oldest_is_gone_or_gets_a_capacity() -> None:
-    old, young = (pool("old", "one", 1), pool("young", "two", 2))
+    old = pool("old", "one", 1)
+    young = pool("young", "two", 2)
     for after in (None, pool("old", "one", 1, version=2, **GIVEN)):
         store = PoolStore()
         store.update(None, old)

@@ -12,6 +12,7 @@ from elasticjob_api.frameworks import framework_of
 from elasticjob_api.yaml_documents import read
 from elasticjob_cli.convert.converters import CONVERTERS, convert
 from elasticjob_cli.convert.rendering import render
+from elasticjob_cli.convert.training_runtime import runtimes_of
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -60,9 +61,9 @@ def changed(document: Any, path: tuple[Any, ...], value: Any) -> Any:
     return document
 
 
-def check(document: Any) -> None:
+def check(document: Any, runtime: Any = None) -> None:
     """Convert a document, and check that there are errors or a valid object."""
-    result = convert(document, 1)
+    result = convert(document, 1, runtimes=runtimes_of([runtime]))
     if result.object is None:
         assert [note for note in result.notes if note.kind == "error"]
         return
@@ -72,6 +73,8 @@ def check(document: Any) -> None:
     written = copy.deepcopy(result.object["spec"])
     for role in written.get("replicaSpecs", {}).values():
         role["template"] = {}  # the API server rejects other invalid content
+        for claim in role.get("volumeClaimTemplates", ()):
+            claim["spec"] = {}
     if "master" in written:
         written["master"] = {}
     found = problems(written, SCHEMAS[result.object["kind"]]["properties"]["spec"])
@@ -106,6 +109,22 @@ def test_any_value_anywhere_in_a_sample_is_an_error_or_within_bounds(
     for value in values:
         document = changed(document, chance.choice(places(document)), value)
     check(document)
+
+
+@given(
+    st.sampled_from([0, 1]),
+    st.randoms(use_true_random=False),
+    st.lists(ANYTHING, min_size=1, max_size=4),
+)
+@settings(max_examples=100)
+def test_any_value_anywhere_in_a_job_or_its_runtime_is_an_error_or_within_bounds(
+    which: int, chance: random.Random, values: list[Any]
+) -> None:
+    documents = sample("kubeflow/train-job-with-runtime.yaml")
+    for value in values:
+        place = chance.choice(places(documents[which]))
+        documents[which] = changed(documents[which], place, value)
+    check(*documents)
 
 
 @given(

@@ -206,18 +206,6 @@ def test_the_index_of_a_node_that_a_command_names_is_that_of_the_member() -> Non
     assert "elasticjob.dev/index" in first["valueFrom"]["fieldRef"]["fieldPath"]
 
 
-def test_a_runtime_beside_a_job_is_written_unchanged_and_lost() -> None:
-    runtime = {
-        "apiVersion": "trainer.kubeflow.org/v1alpha1",
-        "kind": "TrainingRuntime",
-        "metadata": {"name": "torch"},
-        "spec": {"template": {}},
-    }
-    result = converted(runtime)
-    assert (result.passed_through, result.object) == (True, runtime)
-    assert ["write its fields into the jobs" in text for text in lost(runtime)] == [True]
-
-
 def test_the_user_must_add_the_runtimes_fields() -> None:
     document = train()
     document["spec"]["trainer"] = {"numProcPerNode": "auto"}

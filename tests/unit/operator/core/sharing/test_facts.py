@@ -57,7 +57,8 @@ def scale_out(**status: Any) -> ScaleOut:
 
 
 def test_the_plan_that_waits_is_the_one_that_the_job_begins_next() -> None:
-    early, late = (plan("early", 4, 1), plan("late", 6, 2))
+    early = plan("early", 4, 1)
+    late = plan("late", 6, 2)
     assert requested(late, early).requested == 4
     assert requested(late, early, current="late").requested == 6
     assert requested(plan("old", 7, 1, "Auto"), plan("new", 3, 2, "Auto")).requested == 3
