@@ -53,7 +53,8 @@ fuzz: $(READY)
 # Real jobs under random faults (docs/reliability.md). FAULTS="kill-master cut-masters": these only; -name: all but this.
 chaos: $(READY)
 	$(BIN)/python -m tests.chaos --minutes=$(or $(MINUTES),20) --seed=$(or $(SEED),1) --faults="$(FAULTS)" \
-		$(if $(GAP),--gap=$(GAP)) $(if $(JOBS),--jobs=$(JOBS)) $(if $(PARTITIONS),--partitions=$(PARTITIONS))
+		$(if $(GAP),--gap=$(GAP)) $(if $(JOBS),--jobs=$(JOBS)) $(if $(PARTITIONS),--partitions=$(PARTITIONS)) \
+		$(if $(POOL),--pool)
 
 # Mutations of the cores: for each one a test must fail.
 mutations: $(READY)
@@ -78,6 +79,7 @@ nightly: $(READY)
 	$(MAKE) mutations
 	$(MAKE) chaos SEED=$(SEED_OF_TODAY)
 	$(MAKE) chaos SEED=$(SEED_OF_TODAY) PARTITIONS=2
+	$(MAKE) chaos SEED=$(SEED_OF_TODAY) POOL=1
 	tools/kubeflow_env > /dev/null || [ $$? = 77 ]
 	$(BIN)/python -m pytest tests/unit/kube/test_kubeconfig.py tests/integration/test_client_beside_kubeflow.py --thorough -rs
 	tools/trackers_env > /dev/null || [ $$? = 77 ]

@@ -43,6 +43,11 @@ def main() -> int:
         default=1,
         help="partitions of the two operators (default: %(default)s)",
     )
+    parser.add_argument(
+        "--pool",
+        action="store_true",
+        help="most jobs share an ElasticPool that is too small for them",
+    )
     parser.add_argument("--list", action="store_true", help="print all kinds of faults")
     given = parser.parse_args()
     if given.list:
@@ -57,6 +62,7 @@ def main() -> int:
         given.jobs,
         given.settle,
         given.partitions,
+        given.pool,
     )
     try:
         record = asyncio.run(_until_stopped(options, directory))

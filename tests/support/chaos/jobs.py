@@ -25,6 +25,7 @@ from elasticjob_kube.resources import (
 from elasticjob_kube.session import Kube
 
 from tests.support.chaos.cluster import NAMESPACE, REPOSITORY, ChaosCluster
+from tests.support.chaos.pool import LABELS
 from tests.support.chaos.schedule import MOST_WORKERS, JobDraw, Request
 
 STEP_SECONDS = 0.08
@@ -101,20 +102,23 @@ class Job:
             agent["standby"] = "Auto"
             if self.draw.samples % 8:  # these save in memory, the others in the storage
                 agent["stateMemory"] = "64Mi"
+        pod: Json = {"containers": [container]}
+        if self.draw.priority is not None:
+            pod["priorityClassName"] = self.draw.priority
         worker = {
             "replicas": self.draw.workers,
             "minReplicas": 1,
             "maxReplicas": MOST_WORKERS,
             "drainSeconds": 10,
             "restartLimit": 10000,
-            "template": {"spec": {"containers": [container]}},
+            "template": {"spec": pod},
         }
         if self.draw.program == "continuing":
             worker["onWorldChange"] = "Notify"
         return {
             "apiVersion": names.API_VERSION,
             "kind": "ElasticJob",
-            "metadata": {"name": self.name},
+            "metadata": {"name": self.name, "labels": {} if self.draw.priority is None else LABELS},
             "spec": {
                 "framework": "jax" if self.draw.program == "continuing" else "custom",
                 "agent": agent,

@@ -20,6 +20,7 @@ from tests.support.chaos.jobs import Job
 from tests.support.chaos.latencies import measure
 from tests.support.chaos.object_faults import ObjectFaults
 from tests.support.chaos.pod_watch import PodWatch
+from tests.support.chaos.pool import SharedPool, in_pool
 from tests.support.chaos.record import Record
 from tests.support.chaos.samples import account_of, read_logs
 from tests.support.chaos.schedule import JobDraw, draw_faults, draw_jobs
@@ -38,6 +39,7 @@ class Options:
         jobs_at_a_time: the number of parallel jobs.
         settle_seconds: how long a job may take after the last fault; back-off alone is up to 300 s.
         partitions: the operators' partitions. With several of them they watch all namespaces.
+        pool: whether most jobs share an ElasticPool that is too small for them.
     """
 
     seed: int
@@ -47,13 +49,22 @@ class Options:
     jobs_at_a_time: int = 3
     settle_seconds: float = 480.0
     partitions: int = 1
+    pool: bool = False
 
 
 class Run:
     """A run while its cluster is running."""
 
-    def __init__(self, options: Options, cluster: ChaosCluster, kube: Kube, pods: PodWatch) -> None:
+    def __init__(
+        self,
+        options: Options,
+        cluster: ChaosCluster,
+        kube: Kube,
+        pods: PodWatch,
+        pool: SharedPool | None,
+    ) -> None:
         self.options = options
+        self.pool = pool
         self.cluster = cluster
         self.kube = kube
         self.pods = pods
@@ -85,8 +96,11 @@ class Run:
     async def _stream(self, draws: Iterator[JobDraw]) -> None:
         """Run job after job; the first free stream takes the next draw."""
         while self.record.seconds < self._seconds:
-            job = Job(self.cluster, self.kube, next(draws))
+            draw = next(draws)
+            job = Job(self.cluster, self.kube, draw if self.pool is None else in_pool(draw))
             self.live[job.name] = job
+            if self.pool is not None and job.draw.priority is not None:
+                self.pool.jobs.add(job.name)
             try:
                 await self._one(job)
             finally:
@@ -116,6 +130,8 @@ class Run:
                 self.record.latencies, read_logs(job.folder / "log"), kills, rescales, job.suspended
             )
             self.record.say(f"{job.name} succeeded after {self.record.seconds - began:.0f} s")
+        if self.pool is not None:
+            self.pool.jobs.discard(job.name)  # pods of a deleted job are nobody's any more
         await job.delete()
 
     async def after(self) -> None:
@@ -164,11 +180,18 @@ async def _started(options: Options, directory: Path, record: Record) -> AsyncIt
         await wait_for_defaults(kube, NAMESPACE)
         (cluster.volume / "tmp").mkdir()
         pods = PodWatch(kube, NAMESPACE, record.finding)
-        watching = asyncio.create_task(pods.run())
+        watching = [asyncio.create_task(pods.run())]
+        pool = SharedPool(kube, record.finding) if options.pool else None
+        if pool is not None:
+            await pool.create()
+            watching.append(asyncio.create_task(pool.watch()))
         try:
-            yield Run(options, cluster, kube, pods)
+            yield Run(options, cluster, kube, pods, pool)
         finally:
-            watching.cancel()
-            await asyncio.gather(watching, return_exceptions=True)
+            for task in watching:
+                task.cancel()
+            await asyncio.gather(*watching, return_exceptions=True)
+            if pool is not None:
+                record.say(f"pool: {pool.looks} looks, at most {pool.most} pods")
             for name in OPERATORS:
                 (directory / f"{name}.log").write_bytes(cluster.cluster.log_file(name).read_bytes())

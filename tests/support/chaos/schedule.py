@@ -97,7 +97,10 @@ class Request:
 
 @dataclass(frozen=True)
 class JobDraw:
-    """One job and its requests."""
+    """One job and its requests.
+
+    `priority`: the priority class of a job in the run's pool; None for one in no pool.
+    """
 
     name: str
     program: str
@@ -105,6 +108,7 @@ class JobDraw:
     workers: int
     auto: bool
     requests: tuple[Request, ...]
+    priority: str | None = None
 
 
 def draw_faults(seed: int, seconds: float, gap: float) -> list[Fault]:
