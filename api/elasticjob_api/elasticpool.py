@@ -1,6 +1,7 @@
 """The ElasticPool resource: jobs of a namespace that share what there is.
 
-`crds/elasticpools.yaml` is generated from here.
+`crds/elasticpools.yaml` is generated from here. Keys of maps have no pattern, which a CRD cannot
+check: a pool that the API server accepts must not be one that the operator cannot read.
 """
 
 from __future__ import annotations
@@ -9,11 +10,10 @@ from typing import Annotated, ClassVar, Literal
 
 from msgspec import Meta
 
-from elasticjob_api.elasticjob import LabelKey
 from elasticjob_api.limits import MAX_COUNTER
-from elasticjob_api.meta import Column, Message, Object, ObjectMeta, Time
+from elasticjob_api.meta import Column, Message, Object, ObjectMeta, Quantity, Time
 from elasticjob_api.replica_spec import Seconds
-from elasticjob_api.resources import Quantities
+from elasticjob_api.resources import MAX_RESOURCES
 
 Policy = Literal["Priority", "Fair", "Throughput"]
 MAX_SELECTED_LABELS = 16
@@ -24,7 +24,7 @@ class ElasticPoolSpec(Object, frozen=True):
     """Which jobs share how much, and by which policy."""
 
     selector: Annotated[
-        dict[LabelKey, Annotated[str, Meta(max_length=63)]],
+        dict[str, Annotated[str, Meta(max_length=63)]],
         Meta(
             description="Labels that a job of the pool has; empty: all jobs of the namespace. A "
             "job that several pools select is in the oldest one.",
@@ -32,11 +32,12 @@ class ElasticPoolSpec(Object, frozen=True):
         ),
     ] = {}
     capacity: Annotated[
-        Quantities,
+        dict[str, Quantity],
         Meta(
+            max_length=MAX_RESOURCES,
             description="What the jobs may hold together, by resource; other resources are not "
             "counted. Unset: what the nodes have; of several such pools only the oldest has an "
-            "effect."
+            "effect.",
         ),
     ] = {}
     policy: Annotated[
@@ -48,7 +49,7 @@ class ElasticPoolSpec(Object, frozen=True):
         ),
     ] = "Priority"
     weights: Annotated[
-        dict[Annotated[str, Meta(max_length=253)], Annotated[float, Meta(ge=0.01, le=100)]],
+        dict[str, Annotated[float, Meta(ge=0.01, le=100)]],
         Meta(
             description="For Fair, the weight of jobs by the priority class of their pods; unset: "
             "1.",

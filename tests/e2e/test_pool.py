@@ -1,4 +1,4 @@
-"""Two jobs share a full ElasticPool: one of higher priority gets members and gives them back."""
+"""Jobs share a full ElasticPool: by priority, and with an auto-scaler that proposes sizes."""
 
 from __future__ import annotations
 
@@ -83,3 +83,45 @@ def test_a_job_of_higher_priority_gets_members_of_a_full_pool_and_gives_them_bac
         assert len(counts) == SHARDS[job.job]
         assert set(counts.values()) == {1}
     sandbox.kubectl("delete", "priorityclass", urgent)
+
+
+def counting(name: str, folder: Path, size: int, **autoscaling: Any) -> Json:
+    """Return a job that counts steps until it is finished."""
+    folder.mkdir()
+    folder.chmod(0o777)
+    job = scaling_jobs.job(name, folder, replicas=size, resources=MEMBER)
+    job["spec"]["autoscaling"] = autoscaling
+    job["spec"]["replicaSpecs"]["worker"]["maxReplicas"] = 4
+    return job
+
+
+@pytest.mark.guarantee("pool-shares")
+@pytest.mark.thorough
+def test_what_an_auto_scaler_proposes_waits_until_its_pool_has_room(
+    sandbox: Sandbox, folder: Path
+) -> None:
+    sandbox.apply(
+        pool("shared"),
+        counting("fixed", folder / "fixed", 3),
+        counting("auto", folder / "auto", 1, enabled=True, cooldownSeconds=2),
+    )
+    fixed = KubectlUser(sandbox, "fixed", folder / "fixed")
+    auto = KubectlUser(sandbox, "auto", folder / "auto")
+    fixed.until("both jobs fill the pool", lambda: fixed.at_rest(3) and auto.at_rest(1))
+
+    def waits() -> bool:
+        """Return whether a size that the auto-scaler has proposed waits for the pool."""
+        plans = [plan.get("status", {}) for plan in auto.items("scaleplan")]
+        text = "members of worker in ElasticPool shared"
+        return any(
+            plan.get("phase") == "Pending" and text in plan.get("message", "") for plan in plans
+        )
+
+    auto.until("a proposal waits", waits, seconds=120)
+    assert auto.at_rest(1)
+    sandbox.kubectl("scale", "ej/fixed", "--replicas=1")
+    auto.until("the pool is full", lambda: auto.at_rest(3) and waits(), seconds=120)
+    assert fixed.at_rest(1)
+    assert auto.get("elasticpool/shared")["status"]["used"] == "cpu 0.6/0.6"
+    fixed.finish()
+    auto.finish()

@@ -9,6 +9,7 @@ from elasticjob_api.meta import Json
 from elasticjob_kube.resources import (
     CONFIG_MAPS,
     ELASTIC_JOBS,
+    ELASTIC_POOLS,
     NODES,
     PODS,
     RESOURCE_QUOTAS,
@@ -24,6 +25,7 @@ from kubernetes.client.rest import RESTClientObject
 _CORE_EVENTS = Resource("", "v1", "events", "Event")
 _KINDS = {
     "ej": ELASTIC_JOBS,
+    "elasticpool": ELASTIC_POOLS,
     "sp": SCALE_PLANS,
     "scaleplan": SCALE_PLANS,
     "scalein": SCALE_INS,

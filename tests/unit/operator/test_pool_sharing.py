@@ -80,6 +80,16 @@ async def test_a_job_that_waits_starts_when_the_pool_is_deleted() -> None:
     assert len(cluster.members("waits")) == 2
 
 
+async def test_a_pool_says_which_name_in_its_capacity_is_that_of_no_resource() -> None:
+    cluster = PoolCluster(capacity={"cpu": "4600m", "pods": 9, "gpu": 4})
+    await cluster.start()
+    await cluster.submit("a", 2)
+    await cluster.settle()
+    status = cluster.kube.objects[ELASTIC_POOLS, POOL]["status"]
+    assert status["message"].startswith("spec.capacity: 'gpu' is not cpu, memory or an extended")
+    assert status["used"] == "cpu 2.1/4.6"
+
+
 async def test_a_second_pool_that_counts_the_nodes_says_so_and_leaves_its_jobs_alone() -> None:
     cluster = PoolCluster(capacity={"cpu": "100"})
     metadata = {"name": "older", "namespace": NAMESPACE}
@@ -94,6 +104,34 @@ async def test_a_second_pool_that_counts_the_nodes_says_so_and_leaves_its_jobs_a
     text = f"has no effect: ElasticPool {NAMESPACE}/older counts the nodes, too"
     assert status["message"].startswith(text)
     assert "jobs" not in status
+
+
+async def test_a_job_whose_size_was_edited_while_it_was_suspended_starts_again() -> None:
+    cluster = PoolCluster()
+    await cluster.start()
+    await cluster.submit("a", 2)
+    await cluster.settle()
+    cluster.kube.edit(ELASTIC_JOBS, "a", lambda spec: spec.update(runPolicy={"suspend": True}))
+    await cluster.settle()
+    cluster.kube.edit(ELASTIC_JOBS, "a", _one_member)
+    await cluster.settle()
+    cluster.kube.edit(ELASTIC_JOBS, "a", lambda spec: spec.pop("runPolicy"))
+    await cluster.settle()
+    assert len(cluster.members("a")) == 1
+
+
+async def test_an_edit_that_is_refused_keeps_no_members_from_others() -> None:
+    cluster = PoolCluster()
+    await cluster.start()
+    await cluster.submit("low", 4)
+    await cluster.settle()
+    cluster.kube.edit(ELASTIC_JOBS, "low", _nine_members)
+    await cluster.settle()
+    (plan,) = cluster.plans("low")
+    assert "above maxReplicas 4" in plan["status"]["message"]
+    await cluster.submit("high", 2, priority="urgent")
+    await cluster.settle()
+    assert len(cluster.members("high")) == 2
 
 
 async def test_a_plan_of_a_user_waits_for_room_and_begins_when_there_is_some() -> None:
@@ -112,6 +150,8 @@ async def test_a_plan_of_a_user_waits_for_room_and_begins_when_there_is_some() -
     assert status["phase"] == "Pending"
     assert "waits for room for 4 members of worker in ElasticPool pool" in status["message"]
     assert len(cluster.members("a")) == 3, "the pool gives what there is"
+    job = cluster.job("a").status
+    assert (job.phase, job.current_plan) == ("Running", None), "the pool's own plan has ended"
     cluster.pool["capacity"] = {"cpu": "5"}
     cluster.kube.edit(ELASTIC_POOLS, POOL, lambda spec: spec.update(cluster.pool))
     await cluster.settle()
@@ -121,3 +161,11 @@ async def test_a_plan_of_a_user_waits_for_room_and_begins_when_there_is_some() -
 
 def _largest_size_of_six(spec: dict[str, object]) -> None:
     spec["replicaSpecs"]["worker"]["maxReplicas"] = 6  # type: ignore[index]
+
+
+def _one_member(spec: dict[str, object]) -> None:
+    spec["replicaSpecs"]["worker"]["replicas"] = 1  # type: ignore[index]
+
+
+def _nine_members(spec: dict[str, object]) -> None:
+    spec["replicaSpecs"]["worker"]["replicas"] = 9  # type: ignore[index]

@@ -236,6 +236,8 @@ def _keep_waiting(
     that do not wait. A plan of a pool whose room is gone ends: the pool decides again.
     """
     roles = observed.job.spec.replica_specs
+    if result.status.current_plan != head.metadata.name:
+        result = _without_current_plan(result)  # the one before has ended
     if head.spec.source == "Pool":
         end = plan_phases.end(head, "Superseded", why, now)
         return _with_actions(dataclasses.replace(result, planned=None), end)

@@ -19,6 +19,7 @@ from elasticjob_api.times import time_or_none
 
 from elasticjob_operator.core.model.observed import Observed
 from elasticjob_operator.core.model.workload import KUEUE_QUEUE
+from elasticjob_operator.core.scaling.plan_manifests import spec_plan_name
 from elasticjob_operator.core.scaling.waiting_queue import (
     active_plan,
     first_item,
@@ -150,7 +151,7 @@ def fact(
         changed=_last_change(job, plans),
         is_kept=queue.size is not None
         or not shares(job)
-        or (desired != spec.size and queue.requested <= desired)
+        or bool(live and desired != spec.size and _awaits_plan(job, plans))
         or bool(promised and not live),
         may_grow_at=_may_grow_at(plans),
         ends_at=memory.ends_at,
@@ -192,6 +193,15 @@ def _target(role: str, plan: ScalePlan, desired: int) -> int:
         return entry.replicas
     added = sum(each.role == role for each in plan.spec.create_pods)
     return desired + added - len(plan.spec.remove_pods)
+
+
+def _awaits_plan(job: ElasticJob, plans: Sequence[ScalePlan]) -> bool:
+    """Return whether an edit of the job's size has no plan yet.
+
+    One that has ended, as a refused one, or that waits for room, keeps no member from others.
+    """
+    name = spec_plan_name(job)
+    return all(plan.metadata.name != name for plan in plans)
 
 
 def _last_change(job: ElasticJob, plans: Sequence[ScalePlan]) -> float:

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from elasticjob_api.elasticpool import ElasticPool, ElasticPoolStatus
 from elasticjob_api.meta import ObjectMeta
+from elasticjob_api.resources import name_error
 from elasticjob_api.times import format_time
 from msgspec.structs import replace
 
@@ -38,11 +39,18 @@ def status_of(
         waiting=len(waiting),
         used=_used(resources, rules, jobs),
         longest_waiting=_text(waiting[0], sharing) if waiting else "",
-        message="" if any(rules.capacity) else _NO_CAPACITY,
+        message=_unknown(pool) if any(rules.capacity) else _NO_CAPACITY,
     )
     if acts:
         status = replace(status, last_act=acts[-1][:1024], last_act_time=format_time(now))
     return status
+
+
+def _unknown(pool: ElasticPool) -> str:
+    """Return which name in `capacity` is that of no resource; empty if there is none."""
+    errors = (name_error(name) for name in pool.spec.capacity if name != "pods")
+    error = next(filter(None, errors), None)
+    return f"spec.capacity: {error}; it bounds nothing" if error else ""
 
 
 def no_effect(other: ObjectMeta) -> str:
