@@ -7,7 +7,7 @@ READY := $(VENV)/.ready
 # Tests start hundreds of interpreters; without stored bytecode each spends more CPU on compiling than on its work.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: docs demo test monitoring unit integration e2e thorough simulate fuzz chaos mutations newest nightly bench lint generate check-generated lock clean \
+.PHONY: docs demo test monitoring unit integration e2e thorough simulate fuzz chaos mutations newest nightly bench gpu-check lint generate check-generated lock clean \
 	install uninstall deploy undeploy release
 
 demo: $(READY)
@@ -95,6 +95,10 @@ nightly: $(READY)
 # FIGURE=name measures one figure only; bench/__main__.py lists them.
 bench: $(READY)
 	$(BIN)/python -m bench $(FIGURE)
+
+# What jobs with GPUs rely on, on this machine (docs/cli.md). TORCH=...: a Python with PyTorch.
+gpu-check: $(READY)
+	$(BIN)/elasticjob doctor --gpu --python $(or $(TORCH),python3)
 
 lint: $(READY)
 	$(BIN)/ruff check .

@@ -91,13 +91,12 @@ def outcome(status: ElasticJobStatus) -> pb.Outcome:
 
 
 def _pod_failure(failure: Failure) -> pb.PodFailure:
-    reason = failure.reason
-    if reason in ("", "Error") and failure.exit_code is not None:
-        reason = exit_text(failure.exit_code)
+    code = "" if failure.exit_code is None else exit_text(failure.exit_code)
+    reason = "" if code and failure.reason == "Error" else failure.reason
     return pb.PodFailure(
         time=time_or_none(failure.finished_at) or 0.0,
         pod=failure.pod,
-        reason=reason,
+        reason=", ".join(filter(None, (reason, code))),
         message=failure.message,
         action=failure.action,
     )

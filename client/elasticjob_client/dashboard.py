@@ -1,17 +1,15 @@
 """Serves a job's dashboard at a port of this machine, without a certificate or a token.
 
-It answers four paths: the page, its data, the stream of their changes, and the last log lines of a
-member, which it reads with the user's rights. The page and all headers are those of this package. A
-master gives data only, so that no server can run scripts in the browser.
+It answers five paths: the page, its data, the stream of their changes, the last log lines of a
+member, and the logs of all, which it reads with the user's rights. The page and all headers are
+those of this package. A master gives data only, so that no server can run scripts in the browser.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections import deque
 from collections.abc import AsyncIterator
-from contextlib import aclosing, asynccontextmanager
-from typing import TypedDict
+from contextlib import asynccontextmanager
 
 from aiohttp import web
 from elasticjob_api.transports import abort
@@ -20,10 +18,8 @@ from elasticjob_dashboard.stream import Streams, changes
 
 from elasticjob_client.cluster import Cluster
 from elasticjob_client.errors import ClientError, NotAllowed
-from elasticjob_client.jobs import get_job
-from elasticjob_client.logs import LogOptions, read_log
 from elasticjob_client.master import MasterEndpoint, wait_for_starting_master
-from elasticjob_client.members import Choice, job_pods, why_none
+from elasticjob_client.page_logs import LastLines, last_lines, send_logs
 from elasticjob_client.page_server import is_own, serve_locally
 from elasticjob_client.page_source import EndpointSource, JobSource, LargeAnswers, Source, Turns
 
@@ -33,9 +29,6 @@ MOST_STREAMS = 4
 """A browser opens at most 6 connections to a server. More pages read the data as a whole."""
 STREAM_SECONDS = 2.0
 """Between two requests to the master for open pages."""
-MOST_LINES = 200
-LONGEST_LINE = 1000
-_LOG_SECONDS = 10.0
 
 
 @asynccontextmanager
@@ -157,6 +150,8 @@ class JobPage:
                 return await self.streams.serve(request, self.headers)
             case "log":
                 return web.json_response(await self._log(request))
+            case "logs":
+                return await self._logs(request)
             case _:
                 return web.Response(status=404, text="there is no such page\n")
 
@@ -181,11 +176,23 @@ class JobPage:
             return response
 
     async def _log(self, request: web.Request) -> LastLines:
+        cluster = self._readable(request)
+        if isinstance(cluster, str):
+            return LastLines(lines=[], problem=cluster)
+        return await last_lines(cluster, self._job, request.query.get("pod", ""))
+
+    async def _logs(self, request: web.Request) -> web.StreamResponse:
+        cluster = self._readable(request)
+        if isinstance(cluster, str):
+            return web.Response(status=403, text=f"{cluster}\n")
+        async with self._turns.logs:
+            return await send_logs(cluster, self._job, request, self.headers)
+
+    def _readable(self, request: web.Request) -> Cluster | str:
+        """Return the cluster whose logs may be shown to the request; a text says why none may."""
         if self._cluster is None:
-            return LastLines(lines=[], problem="a run on this machine has no logs of pods")
-        if self._local and not _is_own(request):
-            return LastLines(lines=[], problem=_OTHER_ACCOUNT)
-        return await last_lines(self._cluster, self._job, request.query.get("pod", ""))
+            return "a run on this machine has no logs of pods"
+        return _OTHER_ACCOUNT if self._local and not _is_own(request) else self._cluster
 
 
 def refusal(error: ClientError) -> web.Response:
@@ -199,39 +206,3 @@ def _is_own(request: web.Request) -> bool:
         return False
     client, server = map(request.transport.get_extra_info, ("peername", "sockname"))
     return is_own(client, server)
-
-
-class LastLines(TypedDict):
-    """The last lines, and why there are no more; `problem` is empty if there is none."""
-
-    lines: list[str]
-    problem: str
-
-
-async def last_lines(cluster: Cluster, job: str, pod: str) -> LastLines:
-    """Return the last lines of a pod's log, shortened.
-
-    Args:
-        cluster: its user may get the job, list its pods and read their logs.
-        job: its name.
-        pod: the name of one of its pods; of others, nothing is read.
-    """
-    lines: deque[str] = deque(maxlen=MOST_LINES)
-    problem = ""
-    try:
-        async with asyncio.timeout(_LOG_SECONDS):
-            found = await get_job(cluster, job)
-            pods = await job_pods(cluster, found)
-            chosen = next((each for each in pods if each.name == pod), None)
-            if chosen is None:
-                raise ClientError(why_none(found, pods, Choice(pod=pod[:253])))
-            async with aclosing(
-                read_log(cluster, chosen, LogOptions(tail=MOST_LINES))
-            ) as found_lines:
-                async for line in found_lines:
-                    lines.append(line[:LONGEST_LINE])
-    except ClientError as error:
-        problem = str(error)
-    except TimeoutError:
-        problem = f"the log of {pod} was not read within {_LOG_SECONDS:.0f} s"
-    return {"lines": list(lines), "problem": problem}

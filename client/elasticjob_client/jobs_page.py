@@ -114,7 +114,7 @@ def routes(
         web.get("/", page),
         web.get(f"{_JOB}/", page),
         web.get("/{what:status|stream}", data),
-        web.get(f"{_JOB}/{{what:status|stream|log|offers}}", data),
+        web.get(f"{_JOB}/{{what:status|stream|log|logs|offers}}", data),
         web.post(f"{_JOB}/{{change:suspend|resume|scale|stop}}", data),
     ]
 

@@ -56,10 +56,12 @@ class Turns:
     Attributes:
         reading: reads an answer of a master.
         sending: reads the data and sends it as a whole.
+        logs: reads the logs of all members of a job.
     """
 
     reading: asyncio.Lock = field(default_factory=asyncio.Lock)
     sending: asyncio.Lock = field(default_factory=asyncio.Lock)
+    logs: asyncio.Lock = field(default_factory=asyncio.Lock)
 
 
 class Source(ABC):

@@ -11,6 +11,8 @@ from elasticjob_api.v1 import agent_pb2, job_pb2, shards_pb2
 from google.protobuf.json_format import MessageToDict
 from google.protobuf.message import Message
 
+from elasticjob_dashboard.first_failure import first_failure
+
 _SAMPLE = ("time", "round", "world_size", "step", "samples_per_second")
 _EVENT = ("time", "reason", "message")
 _PLAN = ("name", "source", "phase", "reason", "message", "created", "completed")
@@ -21,6 +23,7 @@ Sections = Mapping[str, bytes]
 NAMES = (
     "namespace", "job", "phase", "asOf", "round", "worldSize", "masterStarts", "progress",
     "members", "datasets", "samples", "events", "plans", "autoscaling", "report",
+    "firstFailure",
 )  # fmt: skip
 _EMPTY = msgspec.Raw()
 _KNOWN = msgspec.defstruct("_Known", [(name, msgspec.Raw, _EMPTY) for name in NAMES])
@@ -85,6 +88,7 @@ def page_sections(answers: job_pb2.StoredAnswers, *, ended: bool = False) -> Sec
         "plans": [_some(each, _PLAN) for each in answers.plans.plans],
         "autoscaling": _all(answers.autoscaling),
         "report": _all(answers.report),
+        "firstFailure": first_failure(answers),
     }
     return {name: msgspec.json.encode(part) for name, part in sections.items()}
 

@@ -206,7 +206,9 @@ class Controller:
         crashed = event.exit_code and not event.requested
         if crashed and member.process_round == event.round:
             pod = member.identity.pod_name
-            message = f"{pod} in round {event.round}: {exit_text(event.exit_code)}"
+            world = self.rendezvous.world
+            rank = f" (rank {world.index(member.uid)})" if member.uid in world else ""
+            message = f"{pod}{rank} in round {event.round}: {exit_text(event.exit_code)}"
             self.record_event("ProcessFailed", message)
         self.handle(event)
 

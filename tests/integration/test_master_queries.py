@@ -158,7 +158,7 @@ async def test_the_history_names_members_that_joined_failed_and_left(
     expected = {
         ("MemberRegistered", f"{second.name} at 127.0.1.2"),
         ("WorldFormed", "round 1 with 2 members"),
-        ("ProcessFailed", f"{second.name} in round 1: exit code 7"),
+        ("ProcessFailed", f"{second.name} (rank 1) in round 1: exit code 7"),
         ("MemberLeft", f"{second.name}: ended with its process"),
         ("MemberLeft", f"{replacement.name}: drained"),
         ("WorldFormed", f"round {first.running} with 1 members"),

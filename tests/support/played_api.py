@@ -53,5 +53,6 @@ class PlayedApi:
         if body := await request.read():
             self.bodies.append(body)
         if called in self.answers:
-            return web.json_response(self.answers[called])
+            found = self.answers[called]
+            return web.Response(text=found) if isinstance(found, str) else web.json_response(found)
         return web.json_response({"reason": "NotFound", "message": "not found"}, status=404)

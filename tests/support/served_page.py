@@ -52,6 +52,12 @@ class ServedPage:
         lines = [f"<b>{request.query['pod']}</b>", "\x1b[31mred\x1b[0m"]
         return web.json_response({"lines": lines, "problem": ""})
 
+    async def show_logs(self, request: web.Request) -> web.Response:
+        members = [each.pod_name for each in self.answers.members.members]
+        lines = [f"{each} \x1b[31mstep {number}" for each in members for number in range(200)]
+        found = [each for each in lines if request.query["find"] in each]
+        return web.Response(text="\n".join([*found, "elasticjob: pod x has been deleted", ""]))
+
 
 @asynccontextmanager
 async def served_page(*, streams: int = 4) -> AsyncIterator[ServedPage]:
@@ -64,6 +70,7 @@ async def served_page(*, streams: int = 4) -> AsyncIterator[ServedPage]:
             web.get("/status", served.show_data),
             web.get("/stream", served.show_changes),
             web.get("/log", served.show_log),
+            web.get("/logs", served.show_logs),
         ]
     )
     async with served_app(app) as port:

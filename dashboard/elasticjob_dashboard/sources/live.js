@@ -11,6 +11,7 @@ function show(changed) {
   if (changed.samples || changed.plans || changed.events) overTime(state.samples, state.plans, state.events);
   if (changed.report) goodput(state.report);
   if (changed.members) members(state.members, state.job, state.namespace);
+  if (changed.firstFailure !== undefined) failedFirst(state.firstFailure);
   if (changed.datasets) shards(state.datasets);
   if (changed.autoscaling) scaling(state.autoscaling);
   if (changed.plans || changed.events) plansAndEvents(state.plans, state.events);

@@ -81,18 +81,24 @@ function measure(cell, text, part) {
   cell.style.setProperty("--part", length);
 }
 
-function choose(pod) {
+// Opens the log of a pod below the members, or in another panel.
+function choose(pod, place = by("all-of-them")) {
   grid.chosen = pod;
-  grid.reading += 1;
-  by("log").hidden = !pod;
-  drawMembers();
+  openLog(place, pod ? `Log of ${pod}` : "");
   if (!pod) return;
-  write(by("log-title"), `Log of ${pod}`);
+  if (readsLogs) readLog(grid.reading);
+  else write(by("log-note"), "The job's master may not read logs. `elasticjob dashboard` shows them here; or run: "
+    + `kubectl logs -n ${grid.namespace} ${pod} --tail=200`);
+}
+function openLog(place, title) {
+  grid.reading += 1;
+  place.append(by("log"));
+  by("log").hidden = !title;
+  write(by("log-title"), title);
   write(by("log-lines"), "");
   by("log-lines").hidden = !readsLogs;
-  write(by("log-note"), readsLogs ? "Reading …" : "The job's master may not read logs. `elasticjob dashboard` shows them here; or run: "
-    + `kubectl logs -n ${grid.namespace} ${pod} --tail=200`);
-  if (readsLogs) readLog(grid.reading);
+  write(by("log-note"), "Reading …");
+  drawMembers();
 }
 async function readLog(reading) {
   const pod = grid.chosen, shown = by("log-lines");
@@ -106,13 +112,14 @@ async function readLog(reading) {
   }
   if (reading !== grid.reading) return;
   const atEnd = shown.scrollTop + shown.clientHeight >= shown.scrollHeight - 20;
-  // Colors and other control sequences of terminals are no text.
-  if (found.lines) write(shown, found.lines.join("\n").replace(/\x1b\[[0-9;?]*[ -/]*[@-~]/g, ""));
+  if (found.lines) write(shown, plain(found.lines.join("\n")));
   if (atEnd) shown.scrollTop = shown.scrollHeight;
   write(by("log-note"), found.problem || (found.lines.length ? `The last ${found.lines.length} lines, read at ${clock(Date.now() / 1000)}`
     : "Nothing is written yet."));
   setTimeout(() => { if (reading === grid.reading && !document.hidden) readLog(reading); }, LOG_SECONDS * 1000);
 }
+// Colors and other control sequences of terminals are no text.
+const plain = text => text.replace(/\x1b\[[0-9;?]*[ -/]*[@-~]/g, "");
 
 by("members").addEventListener("click", event => {
   const row = event.target.closest("tbody tr");

@@ -30,7 +30,7 @@ async function follow() {
       try {
         let answer = await fetch("stream", options);
         if (answer.status === 401) return ask(token ? "This token is not accepted." : "");
-        if (answer.ok) await readLines(answer.body, alive);
+        if (answer.ok) await readLines(answer.body, line => { alive(); if (line) took(JSON.parse(line)); });
         else {
           // Too many pages are open, or a proxy passes no streams.
           answer = await fetch("status", options);
@@ -46,16 +46,15 @@ async function follow() {
   }
 }
 
-async function readLines(body, alive) {
+async function readLines(body, take) {
   const reader = body.pipeThrough(new TextDecoderStream()).getReader();
   let rest = "";
   for (;;) {
     const { done, value } = await reader.read();
     if (done) return;
-    alive();
     const lines = (rest + value).split("\n");
     rest = lines.pop();
-    for (const line of lines) if (line) took(JSON.parse(line));
+    lines.forEach(take);
   }
 }
 function took({ problem: why, ...changed }) {

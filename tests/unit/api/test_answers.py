@@ -113,7 +113,7 @@ def test_a_failed_pod_has_its_reason() -> None:
     )
     told = outcome(status)
     assert [(each.pod, each.reason, each.time) for each in told.failures] == [
-        ("w-1", "OOMKilled", 1767225600.0),
+        ("w-1", "OOMKilled, exit code 137 (SIGKILL)", 1767225600.0),
         ("w-0", "exit code 3", 0.0),
     ]
     assert (told.phase, told.restarts, told.completed) == ("Running", 2, 1767225660.0)

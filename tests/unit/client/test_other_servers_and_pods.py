@@ -10,10 +10,11 @@ import aiohttp
 import pytest
 from elasticjob_api import names
 from elasticjob_client import dashboard
-from elasticjob_client.dashboard import LONGEST_LINE, serve_dashboard
+from elasticjob_client.dashboard import serve_dashboard
 from elasticjob_client.errors import MasterUnreachable
 from elasticjob_client.jobs import get_job
 from elasticjob_client.master import forward_to_master
+from elasticjob_client.page_logs import LONGEST_LINE
 from elasticjob_client.related import pods_of
 from elasticjob_dashboard.page import Page
 
@@ -104,6 +105,52 @@ async def test_the_dashboard_reads_bounded_logs_of_the_jobs_pods_for_its_own_acc
             assert refused["problem"].startswith("job ns/a has no ")
         monkeypatch.setattr(dashboard, "is_own", lambda *_: False)
         assert (await log("a-worker-0"))["lines"] == []
+
+
+@pytest.mark.guarantee("page-shows-the-job", "local-dashboard")
+async def test_the_logs_of_all_members_are_searched_for_the_users_own_account(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, address: str
+) -> None:
+    running = {"containerStatuses": [{"name": "main", "state": {"running": {}}}]}
+    spec = {"containers": [{"name": "main"}]}
+    own = [
+        pod(name, role, index) | {"spec": spec, "status": running}
+        for name, role, index in (
+            ("a-worker-1-1", "worker", "1"),
+            ("a-worker-0", "worker", "0"),
+            ("a-master-1", "master", None),
+            ("b", "worker", "0"),
+        )
+    ]
+    waiting = pod("a-worker-0-1", "worker", "0")
+    lines = "\n".join(("step 1", "\x1b[31mRunTimeError: no", "x" * 300_000))
+    async with (
+        impostor(address, tmp_path) as master,
+        cluster_with(
+            tmp_path,
+            address=address,
+            authority=master.authority,
+            pods=(*own, waiting),
+            log=lines,
+        ) as cluster,
+        serve_dashboard(cluster, "a") as url,
+        aiohttp.ClientSession(url) as http,
+    ):
+
+        async def logs(find: str) -> tuple[int, str]:
+            async with http.get("/logs", params={"find": find}) as answer:
+                assert answer.content_type == "text/plain"
+                assert answer.headers["X-Content-Type-Options"] == "nosniff"
+                return answer.status, await answer.text()
+
+        members = ("a-worker-0", "a-worker-1-1")
+        found = "".join(f"{each} \x1b[31mRunTimeError: no\n" for each in members)
+        assert await logs("runtimeerror") == (200, found)
+        every = "".join(f"{name} {line}\n" for name in members for line in lines.split("\n"))
+        assert await logs("") == (200, every)
+        monkeypatch.setattr(dashboard, "is_own", lambda *_: False)
+        status, text = await logs("")
+        assert (status, "step" in text) == (403, False)
 
 
 @pytest.mark.guarantee("local-dashboard")

@@ -126,6 +126,62 @@ async def test_the_page_has_the_words_of_the_list_and_a_stopped_job_is_not_red(
 
 
 @pytest.mark.guarantee("page-shows-the-job")
+async def test_a_failed_job_opens_the_log_of_the_process_that_failed_first_on_top() -> None:
+    async with served_page() as served, open_browser() as browser:
+        served.answers = answers_of(text=HOSTILE)
+        served.ended = True
+        outcome = served.answers.report.outcome
+        outcome.phase = "Failed"
+        outcome.completed = served.answers.time
+        for pod, reason in (("job-worker-0", "exit code 1"), ("job-worker-3", "exit code 7")):
+            outcome.failures.add(
+                time=outcome.completed, pod=pod, reason=reason, message=f"ValueError{HOSTILE}"
+            )
+        served.answers.history.events.add(
+            time=outcome.completed,
+            reason="ProcessFailed",
+            message="job-worker-3 (rank 3) in round 1: exit code 7",
+        )
+        for width in (1280, 390):
+            page = await visit(browser, served.url, width=width)
+            await page.until_text(
+                "#cause", "job-worker-3 (rank 3) in round 1: exit code 7: ValueError<img"
+            )
+            await page.until_text("#cause #log-lines", "<b>job-worker-3</b>\nred")
+            assert await page.page.evaluate("document.documentElement.scrollWidth") == width
+            await page.page.click("#log-close")
+            await page.page.click("#members tbody tr")
+            await page.until_text("#all-of-them #log-lines", "<b>job-worker-0")
+            served.answers.report.goodput += 0.01
+            await page.until_text("#goodput", f"{100 * served.answers.report.goodput:.0f} %")
+            await page.until_text("#all-of-them #log-lines", "<b>job-worker-0")
+            assert page.problems == []
+
+
+@pytest.mark.guarantee("page-shows-the-job")
+async def test_the_logs_of_all_members_are_searched_and_saved_with_their_ranks() -> None:
+    async with served_page() as served, open_browser() as browser:
+        page = await visit(browser, served.url)
+        await page.page.fill("#find", "step 19")
+        await page.page.keyboard.press("Enter")
+        await page.until_text("#log-note", "132 lines of 12 members; pod x has been deleted")
+        lines = (await page.text("#log-lines")).split("\n")
+        assert lines[0] == "[worker-0 rank 0] step 19"
+        assert lines[-1] == "[worker-11 rank 11] step 199"
+        await page.page.fill("#find", "step")
+        await page.page.click("#logs button")
+        await page.until_text("#log-note", "1000 lines of 5 members; there are more")
+        async with page.page.expect_download() as download:
+            await page.page.click("#save")
+        saved = await download.value
+        text = (await saved.path()).read_text().split("\n")
+        assert saved.suggested_filename == "job.log"
+        assert (len(text), text[-3]) == (12 * 200 + 2, "[worker-11 rank 11] step 199")
+        assert text[-2] == "pod x has been deleted"
+        assert page.problems == []
+
+
+@pytest.mark.guarantee("page-shows-the-job")
 async def test_the_time_line_has_a_gap_where_nothing_trained_and_shares_of_one_time() -> None:
     async with served_page() as served, open_browser() as browser:
         served.answers = answers_of()

@@ -1,0 +1,1 @@
+"""`elasticjob doctor --gpu`: tries on one machine what jobs with GPUs rely on."""
