@@ -89,11 +89,7 @@ class ProgressWriter:
 
     def _has_last_step(self) -> bool:
         """Return whether the status has all but what changes with time alone."""
-        last, now = (
-            {name: value for name, value in each.items() if name not in _OF_THE_MOMENT}
-            for each in (self._last_written, self._progress())
-        )
-        return last == now
+        return _lasting(self._last_written) == _lasting(self._progress())
 
     async def write(self) -> None:
         """Write the progress if it has changed."""
@@ -126,6 +122,10 @@ class ProgressWriter:
             log.warning("progress is not written, trying again: %s", error)
             return
         self._last_written = progress
+
+
+def _lasting(progress: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in progress.items() if name not in _OF_THE_MOMENT}
 
 
 def progress_status(

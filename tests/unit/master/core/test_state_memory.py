@@ -66,7 +66,8 @@ async def test_the_report_gives_it_by_what_the_members_use() -> None:
 
 
 def test_the_time_of_saves_is_that_of_all_worlds_and_masters() -> None:
-    first, second = Progress(), Progress()
+    first = Progress()
+    second = Progress()
     first.add_report("a", StepReport(1, 1, save_seconds=2.0, saved_bytes=7), now=1.0, wall=1.0)
     first.add_report("a", StepReport(2, 1, save_seconds=3.0), now=2.0, wall=2.0)
     second.restore(first.stored())
