@@ -35,8 +35,10 @@ endif
 
 # What `make test` leaves out: slow tests, and random histories and inputs in their full number. Not the jobs of real
 # frameworks, which are run one at a time (make e2e FRAMEWORK=...): they use fixed ports. SHARE=0/4: a quarter of the files.
+# SEED=number repeats the random ones of an earlier run.
 thorough: $(READY)
 	$(BIN)/python -m pytest $(PARALLEL) $(if $(SHARE),--share=$(SHARE)) tests --only-thorough \
+		$(if $(SEED),--hypothesis-seed=$(SEED)) \
 		--ignore-glob="tests/e2e/test_framework_*"
 
 # Random histories of a job under every fault; meant to run nightly.
@@ -72,7 +74,7 @@ monitoring: $(READY)
 SEED_OF_TODAY = $(shell date +%Y%j)
 nightly: $(READY)
 	$(MAKE) newest
-	$(MAKE) thorough
+	$(MAKE) thorough SEED=$(SEED_OF_TODAY)
 	$(MAKE) simulate
 	$(MAKE) fuzz SEED=$(SEED_OF_TODAY)
 	$(MAKE) mutations

@@ -34,7 +34,10 @@ REPOSITORY = Path(__file__).parents[1]
 # No deadline and no check of speed, because the duration of an example depends on the machine.
 SPEED = (HealthCheck.too_slow,)
 settings.register_profile("thorough", deadline=None, max_examples=100, suppress_health_check=SPEED)
-settings.register_profile("usual", deadline=None, max_examples=30, suppress_health_check=SPEED)
+# The same examples each time: who changes one thing is not told of another by chance.
+settings.register_profile(
+    "usual", deadline=None, max_examples=30, derandomize=True, suppress_health_check=SPEED
+)
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

@@ -35,7 +35,8 @@ class ElasticPoolSpec(Object, frozen=True):
         Quantities,
         Meta(
             description="What the jobs may hold together, by resource; other resources are not "
-            "counted. Unset: what the nodes have."
+            "counted. Unset: what the nodes have; of several such pools only the oldest has an "
+            "effect."
         ),
     ] = {}
     policy: Annotated[

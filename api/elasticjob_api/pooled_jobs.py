@@ -14,11 +14,17 @@ from elasticjob_api.quantity import parse_quantity
 def pool_of(job: ElasticJob, pools: Iterable[ElasticPool]) -> ElasticPool | None:
     """Return the oldest of the pools of a job's namespace that selects it; None if none does."""
     labels = job.metadata.labels.items()
-    return min(
-        (pool for pool in pools if pool.spec.selector.items() <= labels),
-        key=lambda pool: (pool.metadata.creation_timestamp, pool.metadata.name),
-        default=None,
-    )
+    return oldest(pool for pool in pools if pool.spec.selector.items() <= labels)
+
+
+def oldest(pools: Iterable[ElasticPool]) -> ElasticPool | None:
+    """Return the pool that was created first; None for no pools."""
+
+    def age(pool: ElasticPool) -> tuple[str, str, str]:
+        metadata = pool.metadata
+        return metadata.creation_timestamp, metadata.namespace, metadata.name
+
+    return min(pools, key=age, default=None)
 
 
 def elastic_role(job: ElasticJob) -> str:

@@ -66,12 +66,11 @@ async def watch_nodes(
 
 async def watch_pools(
     kube: Kube,
-    store: Store,
     scope: Scope,
-    on_namespace: Callable[[str], None],
+    on_change: Callable[[ElasticPool | None, ElasticPool | None], None],
     answered: asyncio.Event,
 ) -> None:
-    """Keep the store's ElasticPools up to date, and report their namespaces; never returns.
+    """Report each ElasticPool that is added, changed or deleted (None afterwards); never returns.
 
     `answered` is set when all are listed, or cannot be: no job of a pool may start before. A
     cluster with older definitions has no pools.
@@ -82,7 +81,7 @@ async def watch_pools(
         ElasticPool,
         namespace=scope.namespace,
         only=scope.only,
-        on_change=lambda old, new: on_namespace(store.pools.update(old, new)),
+        on_change=on_change,
     )
     grant = "elasticpools.elasticjob.dev"
     await run_if_allowed(

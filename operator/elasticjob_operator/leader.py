@@ -9,6 +9,7 @@ from collections.abc import Coroutine, Iterator
 from typing import Any
 
 from elasticjob_api import names
+from elasticjob_api.elasticpool import ElasticPool
 from elasticjob_kube.informer import Informer
 from elasticjob_kube.resources import PODS
 from elasticjob_kube.session import Kube
@@ -159,9 +160,7 @@ class Leader:
         yield watch_nodes(
             kube, self._store, self._on_job_change, self._nodes_answered, self._on_nodes_change
         )
-        yield watch_pools(
-            kube, self._store, self._scope, self._on_pools_change, self._pools_answered
-        )
+        yield watch_pools(kube, self._scope, self._on_pool_change, self._pools_answered)
         yield watch_priorities(kube, self._store, self._priorities_answered)
         yield self._rules.run()
         if self._quota is not None:
@@ -212,13 +211,18 @@ class Leader:
         for pool in self._store.pools.keys(namespace):
             self._pools.add(pool)
 
-    def _on_pools_change(self, namespace: str) -> None:
-        """Decide about the pools of a namespace, and about its jobs, which may have another one."""
+    def _on_pool_change(self, before: ElasticPool | None, after: ElasticPool | None) -> None:
+        """Decide again about pools, and about jobs that may have another one now."""
+        pool = after or before
+        assert pool is not None
+        concerned = self._store.pools.update(before, after)
         if self._all_listed.is_set():
-            for key in self._store.job_keys():
-                if key.namespace == namespace:
+            for namespace in concerned:
+                for key in self._store.job_keys(namespace):
                     self._queue.add(key)
-            self._share_again(namespace)
+            for namespace in {pool.metadata.namespace, *concerned}:
+                self._share_again(namespace)
+            self._pools.add(JobKey(pool.metadata.namespace, pool.metadata.name))
 
     def _on_nodes_change(self) -> None:
         if self._all_listed.is_set():

@@ -15,10 +15,11 @@ import msgspec
 from elasticjob_api.elasticjob import ElasticJob
 from elasticjob_api.elasticpool import ElasticPool, ElasticPoolStatus
 from elasticjob_api.pooled_jobs import elastic_role, member_requests
-from elasticjob_api.scaleplan import MAX_REASON_CHARACTERS, RolePlan, ScalePlan, ScalePlanSpec
+from elasticjob_api.scaleplan import MAX_REASON_CHARACTERS, RolePlan, ScalePlanSpec
 from elasticjob_kube.errors import AlreadyExists, Conflict, KubeError, NotFound
 from elasticjob_kube.resources import ELASTIC_POOLS, SCALE_PLANS
 from elasticjob_kube.session import Kube
+from msgspec.structs import replace
 
 from elasticjob_operator.core.model import patches
 from elasticjob_operator.core.model.identity import identity_of
@@ -26,7 +27,7 @@ from elasticjob_operator.core.model.observed import owner_reference
 from elasticjob_operator.core.scaling import plan_manifests
 from elasticjob_operator.core.sharing import facts
 from elasticjob_operator.core.sharing.model import Amounts, Pool, PooledJob, Resize, Sharing
-from elasticjob_operator.core.sharing.pool_status import status_of
+from elasticjob_operator.core.sharing.pool_status import no_effect, status_of
 from elasticjob_operator.core.sharing.share import promised_at_start, share
 from elasticjob_operator.decision_costs import DecisionCosts
 from elasticjob_operator.job_keys import JobKey, key_of
@@ -38,7 +39,6 @@ _AGAIN_SECONDS = 10.0
 """How often a pool is decided again while time alone may change the decision."""
 _PLAN_SECONDS = 300
 """The time in which new members must become ready; otherwise the nodes have no place for them."""
-_Requests = tuple[Amounts, Amounts]
 
 
 @dataclass
@@ -49,7 +49,6 @@ class PoolSharing:
     store: Store
     reconcile_job: Callable[[JobKey], None]
     costs: DecisionCosts = field(default_factory=DecisionCosts)
-    _requests: dict[str, tuple[object, _Requests]] = field(default_factory=dict)
 
     async def reconcile(self, key: JobKey) -> float | None:
         """Decide about a pool and carry it out; return the seconds after which to do so again.
@@ -69,6 +68,9 @@ class PoolSharing:
         try:
             made = [await self._create_plan(jobs[each.job], each) for each in sharing.resizes]
             status = status_of(pool, resources, rules, found, sharing, now, made)
+            of_nodes = self.store.pools.of_nodes
+            if of_nodes is not None and not self.store.pools.has_effect(pool):
+                status = replace(status, message=no_effect(of_nodes.metadata))
             await self._write_status(pool, status)
         except KubeError as error:
             raise retry_after(error) from error
@@ -95,7 +97,6 @@ class PoolSharing:
         is_new = not memories
         for uid in memories.keys() - {job.metadata.uid for job in jobs.values()}:
             del memories[uid]
-            self._requests.pop(uid, None)
         found = [self._fact(pool, job, resources) for job in jobs.values()]
         if is_new:
             for name, members in promised_at_start(rules, found).items():
@@ -106,9 +107,7 @@ class PoolSharing:
     def _jobs(self, pool: ElasticPool) -> list[ElasticJob]:
         """Return the jobs that a pool decides about, and others of it that still have pods."""
         found = []
-        for key in self.store.job_keys():
-            if key.namespace != pool.metadata.namespace:
-                continue
+        for key in self.store.job_keys(pool.metadata.namespace):
             job = self.store.job(key)
             if job is None or self.store.pools.pool_of(job) is not pool:
                 continue
@@ -119,11 +118,9 @@ class PoolSharing:
     def _fact(self, pool: ElasticPool, job: ElasticJob, resources: tuple[str, ...]) -> PooledJob:
         memory = self.store.pools.memories(pool).setdefault(job.metadata.uid, facts.Memory())
         class_name = facts.priority_class(job)
-        member, fixed = self._requests_of(job, resources)
+        member, fixed = self._requests_of(job, memory, resources)
         return facts.fact(
-            job,
-            [each for each in self.store.requests(key_of(job)) if isinstance(each, ScalePlan)],
-            self.store.pods.of(identity_of(job)),
+            self.store.with_queue(job),
             memory,
             member=member,
             fixed=fixed,
@@ -131,15 +128,17 @@ class PoolSharing:
             weight=pool.spec.weights.get(class_name, 1.0),
         )
 
-    def _requests_of(self, job: ElasticJob, resources: tuple[str, ...]) -> _Requests:
+    def _requests_of(
+        self, job: ElasticJob, memory: facts.Memory, resources: tuple[str, ...]
+    ) -> tuple[Amounts, Amounts]:
         """Return what a member and the rest of a job take; computed once for each version."""
         role = job.status.replica_statuses.get(elastic_role(job))
         version = (job.metadata.generation, resources, None if role is None else role.resources)
-        known = self._requests.get(job.metadata.uid)
+        known = memory.requests
         if known is None or known[0] != version:
             member = facts.in_thousandths(member_requests(job), resources)
             fixed = facts.in_thousandths(facts.fixed_requests(job), resources)
-            known = self._requests[job.metadata.uid] = (version, (member, fixed))
+            known = memory.requests = (version, (member, fixed))
         return known[1]
 
     def _promise(
@@ -201,4 +200,4 @@ class PoolSharing:
             )
         except (NotFound, Conflict):
             return  # it was deleted
-        self.store.pools.update(None, msgspec.convert(answer, ElasticPool))
+        self.store.pools.refresh(msgspec.convert(answer, ElasticPool))

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from elasticjob_api.elasticjob import ElasticJob
 from elasticjob_api.elasticpool import ElasticPool
 from elasticjob_api.meta import Object, ObjectMeta
-from elasticjob_api.pooled_jobs import elastic_role, pool_of
+from elasticjob_api.pooled_jobs import elastic_role, oldest, pool_of
 
 from elasticjob_operator.core.model.observed import PoolShare
 from elasticjob_operator.core.sharing.facts import Memory, shares
@@ -30,19 +30,41 @@ class PoolStore:
     _pools: dict[str, dict[str, ElasticPool]] = field(default_factory=lambda: defaultdict(dict))
     _priorities: dict[str, PriorityClass] = field(default_factory=dict)
     _memories: dict[str, dict[str, Memory]] = field(default_factory=dict)
+    of_nodes: ElasticPool | None = None
+    """The pool that counts the nodes: the oldest without `capacity`. Another one would promise the
+    same room again, and has no effect.
+    """
 
-    def update(self, before: ElasticPool | None, after: ElasticPool | None) -> str:
-        """Cache a pool that was added, changed or deleted (`after` None); return its namespace."""
+    def update(self, before: ElasticPool | None, after: ElasticPool | None) -> set[str]:
+        """Cache a pool that was added, changed or deleted (`after` None).
+
+        Return the namespaces whose jobs may have another pool or other rules now.
+        """
         pool = after or before
         assert pool is not None
         namespace = pool.metadata.namespace
         uid = pool.metadata.uid
-        if after is not None:
-            self._pools[namespace][uid] = after
-        else:
+        if after is None:
             self._pools[namespace].pop(uid, None)
             self._memories.pop(uid, None)
-        return namespace
+        elif not self._is_late(after):
+            self._pools[namespace][uid] = after
+        of_nodes = [each for each in self.all_pools() if not each.spec.capacity]
+        self.of_nodes = oldest(of_nodes)
+        if before is not None and after is not None and before.spec == after.spec:
+            return set()
+        if all(each is None or each.spec.capacity for each in (before, after)):
+            return {namespace}
+        return {namespace, *(each.metadata.namespace for each in of_nodes)}
+
+    def refresh(self, pool: ElasticPool) -> None:
+        """Cache the answer to a write, unless the watch has reported a later state or the end."""
+        if pool.metadata.uid in self._pools.get(pool.metadata.namespace, {}):
+            self.update(pool, pool)
+
+    def _is_late(self, pool: ElasticPool) -> bool:
+        known = self._pools[pool.metadata.namespace].get(pool.metadata.uid)
+        return known is not None and _version(known) > _version(pool)
 
     def update_priority(self, before: PriorityClass | None, after: PriorityClass | None) -> None:
         """Cache a priority class that was added, changed or deleted (`after` None)."""
@@ -69,10 +91,16 @@ class PoolStore:
         pools = self._pools.get(key.namespace, {}).values()
         return next((pool for pool in pools if pool.metadata.name == key.name), None)
 
+    def has_effect(self, pool: ElasticPool) -> bool:
+        """Return whether a pool shares anything."""
+        of_nodes = self.of_nodes
+        is_this = of_nodes is None or of_nodes.metadata.uid == pool.metadata.uid
+        return is_this or bool(pool.spec.capacity)
+
     def pool_of(self, job: ElasticJob) -> ElasticPool | None:
-        """Return the oldest pool that selects a job; None if there is none."""
+        """Return the oldest pool with an effect that selects a job; None if there is none."""
         pools = self._pools.get(job.metadata.namespace)
-        return pool_of(job, pools.values()) if pools else None
+        return pool_of(job, filter(self.has_effect, pools.values())) if pools else None
 
     def share_of(self, job: ElasticJob) -> PoolShare | None:
         """Return what a job's pool has given to it; None if no pool decides about it."""
@@ -93,3 +121,7 @@ class PoolStore:
             return found.value if found else 0
         defaults = (each.value for each in self._priorities.values() if each.global_default)
         return next(defaults, 0)
+
+
+def _version(pool: ElasticPool) -> int:
+    return int(pool.metadata.resource_version or 0)

@@ -80,6 +80,8 @@ class Store:
     rules_refused: bool = False
     shared_jobs: set[str] = field(default_factory=set)
     _customs: dict[JobKey, dict[str, Custom]] = field(default_factory=lambda: defaultdict(dict))
+    _keys: dict[str, dict[JobKey, None]] = field(default_factory=lambda: defaultdict(dict))
+    """The keys of `_customs` by namespace."""
     _last_refusals: dict[str, str] = field(default_factory=dict)
     _status_written_at: dict[str, float] = field(default_factory=dict)
     _infrastructure: dict[str, InfrastructureRecord] = field(
@@ -126,7 +128,7 @@ class Store:
         """Remove an object that can no longer be read; no decision includes it until it can."""
         for key, customs in list(self._customs.items()):
             if customs.pop(uid, None) is not None and not customs:
-                del self._customs[key]
+                self._drop(key)
 
     def forget(self, custom: Custom) -> None:
         """Remove an object that was deleted; late events and answers do not bring it back."""
@@ -137,13 +139,20 @@ class Store:
             del self._deleted_uids[next(iter(self._deleted_uids))]
         self._customs[key].pop(uid, None)
         if not self._customs[key]:
-            del self._customs[key]
+            self._drop(key)
         self._last_refusals.pop(uid, None)
         self._status_written_at.pop(uid, None)
         self._infrastructure.pop(uid, None)
         self.shared_jobs.discard(uid)
         if isinstance(custom, ElasticJob):
             self.pods.forget_job(identity_of(custom))
+
+    def _drop(self, key: JobKey) -> None:
+        """Forget a key of which no object is left."""
+        del self._customs[key]
+        self._keys[key.namespace].pop(key, None)
+        if not self._keys[key.namespace]:
+            del self._keys[key.namespace]
 
     def forget_uid(self, uid: str) -> None:
         """Remove the object with this UID, which was deleted."""
@@ -208,9 +217,12 @@ class Store:
         else:
             in_namespace.pop(limit_range.metadata.uid, None)
 
-    def job_keys(self) -> list[JobKey]:
-        """Return the key of every job that exists or is named by a plan or request."""
-        return list(self._customs)
+    def job_keys(self, namespace: str | None = None) -> list[JobKey]:
+        """Return the key of every job that exists or is named by a plan or request.
+
+        `namespace`: of this namespace only.
+        """
+        return list(self._customs if namespace is None else self._keys.get(namespace, ()))
 
     def job(self, key: JobKey) -> ElasticJob | None:
         """Return the job, or None if it does not exist."""
@@ -240,11 +252,7 @@ class Store:
         account = infrastructure.objects.get(
             (SERVICE_ACCOUNTS, names.master_service(job.metadata.name))
         )
-        customs = [
-            custom
-            for custom in self._customs.get(key_of(job), {}).values()
-            if may_be_of_job(custom.metadata, job.metadata.name, uid)
-        ]
+        customs = self._customs_of(job)
         limit_ranges = self._limit_ranges.get(job.metadata.namespace, {}).values()
         return Observed(
             job=with_cluster_rules(job, self.restart_rules),
@@ -271,6 +279,25 @@ class Store:
             quota=None if self.quotas is None else self.quotas.of(job),
             share=self.pools.share_of(job),
         )
+
+    def with_queue(self, job: ElasticJob) -> Observed:
+        """Return the job with its pods, plans and requests alone."""
+        customs = self._customs_of(job)
+        return Observed(
+            job=job,
+            pods=self.pods.of(identity_of(job)),
+            plans=tuple(custom for custom in customs if isinstance(custom, ScalePlan)),
+            scale_ins=tuple(custom for custom in customs if isinstance(custom, ScaleIn)),
+            scale_outs=tuple(custom for custom in customs if isinstance(custom, ScaleOut)),
+        )
+
+    def _customs_of(self, job: ElasticJob) -> list[Custom]:
+        """Return the job with its plans and requests, without those of an earlier job."""
+        return [
+            custom
+            for custom in self._customs.get(key_of(job), {}).values()
+            if may_be_of_job(custom.metadata, job.metadata.name, job.metadata.uid)
+        ]
 
     def requests(self, key: JobKey) -> Iterator[ScalePlan | ScaleIn | ScaleOut]:
         """Yield the plans and requests that name this job, whether it exists or not."""
@@ -310,6 +337,7 @@ class Store:
         if old is not None and int(old.metadata.resource_version) >= version:
             return False
         self._customs[key][uid] = custom
+        self._keys[key.namespace][key] = None
         return True
 
     def _share(self, custom: Custom) -> None:

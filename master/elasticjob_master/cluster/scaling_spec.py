@@ -8,6 +8,7 @@ from elasticjob_api.elasticjob import (
     DEFAULT_MAX_MEMORY_FACTOR,
     MAX_REPLICAS,
     ElasticJob,
+    ReplicaSpec,
     ReplicaStatus,
 )
 from elasticjob_api.indices import read_indices
@@ -19,6 +20,7 @@ from elasticjob_api.times import parse_time
 from elasticjob_master.cluster.job_spec import desired
 from elasticjob_master.cluster.template_resources import (
     pod_requests,
+    set_for_whole_pod,
     training_container_resources,
     with_plan_resources,
 )
@@ -50,7 +52,7 @@ def job_scaling(job: ElasticJob, *, plan_unfinished: bool) -> JobScaling | None:
         roles={
             role: _role_resources(job, role)
             for role, each in job.spec.replica_specs.items()
-            if each.auto_scale
+            if _may_set_resources(each)
         },
         free_resources=_free_resources(job),
         most_servers={role: most for role in SERVER_ROLES if (most := _most_servers(job, role))},
@@ -117,7 +119,13 @@ def bounds(job: ElasticJob, role: str) -> Bounds:
 
 def _unwritten(job: ElasticJob, role: str) -> bool:
     """Return whether the user leaves CPU and memory of a role to the auto-scaler."""
-    return job.spec.replica_specs[role].auto_scale and _role_resources(job, role).is_unwritten
+    spec = job.spec.replica_specs[role]
+    return _may_set_resources(spec) and _role_resources(job, role).is_unwritten
+
+
+def _may_set_resources(spec: ReplicaSpec) -> bool:
+    """Return whether the auto-scaler may set CPU and memory: not where the whole pod has them."""
+    return spec.auto_scale and not set_for_whole_pod(spec.template)
 
 
 def _most_servers(job: ElasticJob, role: str) -> int:

@@ -80,6 +80,22 @@ async def test_a_job_that_waits_starts_when_the_pool_is_deleted() -> None:
     assert len(cluster.members("waits")) == 2
 
 
+async def test_a_second_pool_that_counts_the_nodes_says_so_and_leaves_its_jobs_alone() -> None:
+    cluster = PoolCluster(capacity={"cpu": "100"})
+    metadata = {"name": "older", "namespace": NAMESPACE}
+    spec = {"selector": {"team": "other"}}
+    await cluster.kube.create(ELASTIC_POOLS, NAMESPACE, {"metadata": metadata, "spec": spec})
+    await cluster.start()
+    cluster.kube.edit(ELASTIC_POOLS, POOL, lambda spec: spec.pop("capacity"))
+    await cluster.submit("a", 2)
+    await cluster.settle()
+    assert len(cluster.members("a")) == 2
+    status = cluster.kube.objects[ELASTIC_POOLS, POOL]["status"]
+    text = f"has no effect: ElasticPool {NAMESPACE}/older counts the nodes, too"
+    assert status["message"].startswith(text)
+    assert "jobs" not in status
+
+
 async def test_a_plan_of_a_user_waits_for_room_and_begins_when_there_is_some() -> None:
     cluster = PoolCluster(capacity={"cpu": "3200m"})
     await cluster.start()

@@ -144,3 +144,20 @@ async def test_the_templates_of_an_ended_or_suspended_job_are_not_kept(phase: st
     worker = job.spec.replica_specs["worker"]
     assert (worker.template, worker.replicas) == ({"spec": {"containers": [{}]}}, 3)
     assert job.spec.master.template == {}
+
+
+def test_the_jobs_of_a_namespace_are_found_until_their_last_object_is_gone() -> None:
+    store = Store()
+    for space, name in (("ns", "job"), ("ns", "late"), ("other", "job")):
+        metadata = {
+            "name": name,
+            "namespace": space,
+            "uid": f"{space}/{name}",
+            "resourceVersion": "1",
+        }
+        store.update(ELASTIC_JOBS, job_body("Running", suspend=False) | {"metadata": metadata})
+    assert store.job_keys("ns") == [KEY, JobKey("ns", "late")]
+    store.set_aside("ns/late")
+    store.forget_uid("ns/job")
+    assert store.job_keys("ns") == []
+    assert store.job_keys() == store.job_keys("other") == [JobKey("other", "job")]

@@ -42,6 +42,9 @@ class MemberRegistered(Event):
         member = state.members.get(identity.pod_uid)
         if member is None:
             member = state.members.add(identity, now)
+            if state.in_world(member.uid):
+                # It was removed, so the others know that it has ended: no second start.
+                member.last_round = state.round
             if state.end_expected is not None and state.end_expected[0] == identity.key:
                 state.end_expected = None  # the failure was not counted
         member.identity = identity

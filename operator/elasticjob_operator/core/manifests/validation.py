@@ -11,6 +11,7 @@ from elasticjob_api.elasticjob import ElasticJob, ReplicaSpec
 from elasticjob_api.frameworks import FRAMEWORKS, launchers
 from elasticjob_api.gpus import gpus_of, slots_error
 from elasticjob_api.meta import Json, Object, describe_for_threads
+from elasticjob_api.pod_requests import with_pod_level
 from elasticjob_api.quantity import parse_quantity, requested
 from elasticjob_api.reserved_variables import reserved_variable_error
 from elasticjob_api.resources import amount_error, bounded_resource, is_extended, name_error
@@ -45,6 +46,7 @@ class _Container(Object, frozen=True):
 
 
 class _Spec(Object, frozen=True):
+    resources: _Resources | None = None
     containers: list[_Container] | None = None
     init_containers: list[_Container] | None = None
     volumes: list[Json] | None = None
@@ -107,8 +109,7 @@ def validation_error(job: ElasticJob) -> str | None:
 def _resource_limits_error(job: ElasticJob) -> str | None:
     """Return the resource limit of the job that is below the requests of its fewest members."""
     of_role = [
-        (spec.min_replicas, spec.template["spec"]["containers"])
-        for spec in job.spec.replica_specs.values()
+        (spec.min_replicas, spec.template["spec"]) for spec in job.spec.replica_specs.values()
     ]
     for key, limit in job.spec.autoscaling.resource_limits.items():
         name = bounded_resource(key)
@@ -118,7 +119,11 @@ def _resource_limits_error(job: ElasticJob) -> str | None:
         if is_extended(key) and (error := amount_error(name, limit)):
             return f"{field}.{key}: {error}"
         total = sum(
-            (fewest * requested(containers, name) for fewest, containers in of_role), Decimal(0)
+            (
+                fewest * with_pod_level({name: requested(pod["containers"], name)}, pod)[name]
+                for fewest, pod in of_role
+            ),
+            Decimal(0),
         )
         if total > parse_quantity(limit):
             return (
@@ -233,8 +238,8 @@ def _schema_error(template: Json, field: str) -> str | None:
     try:
         parsed = msgspec.convert(template, _Template)
         spec = parsed.spec or _Spec()
-        for container in (*(spec.containers or ()), *(spec.init_containers or ())):
-            resources = container.resources or _Resources()
+        for part in (spec, *(spec.containers or ()), *(spec.init_containers or ())):
+            resources = part.resources or _Resources()
             for values in (resources.requests, resources.limits):
                 for quantity in (values or {}).values():
                     parse_quantity(quantity)

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from decimal import Decimal
 
 from elasticjob_api.elasticjob import DEFAULT_MAX_MEMORY_FACTOR, ReplicaSpec
+from elasticjob_api.pod_requests import set_for_whole_pod
 from elasticjob_api.quantity import format_memory, parse_quantity
 
 from elasticjob_operator.core.model.plan import Quantities
@@ -34,6 +35,8 @@ def increased_memory(spec: ReplicaSpec, pod: Pod) -> tuple[Quantities, str]:
 
     The quantities are empty if more memory is not allowed or would not help.
     """
+    if "memory" in set_for_whole_pod(spec.template):
+        return {}, "with the same memory: template.spec.resources has that of the whole pod"
     current = _pod_memory(pod)
     template = _template_memory(spec)
     if current is None:

@@ -36,6 +36,7 @@ _POD_FIELDS = (
     "nodeSelector",
     "overhead",
     "priorityClassName",
+    "resources",
     "runtimeClassName",
     "tolerations",
 )

@@ -7,6 +7,7 @@ from decimal import Decimal
 
 from elasticjob_api.elasticjob import ElasticJob
 from elasticjob_api.job_sizes import size_error
+from elasticjob_api.pod_requests import with_pod_level
 from elasticjob_api.quantity import parse_quantity, requested
 from elasticjob_api.resources import bounded_resource
 from elasticjob_api.scaleplan import ScalePlan
@@ -109,11 +110,12 @@ def _total(job: ElasticJob, sizes: Sizes, name: str) -> Decimal:
     """Return the requests of all members; each container of a role is read once."""
     total = Decimal(0)
     for role, numbers in sizes.items():
-        first, *others = job.spec.replica_specs[role].template["spec"]["containers"]
+        pod = job.spec.replica_specs[role].template["spec"]
+        first, *others = pod["containers"]
         by_first = requested([first], name)
         by_others = requested(others, name)
         for resources, number in numbers.items():
             wanted = dict(resources).get(name)
             own = by_first if wanted is None else parse_quantity(wanted)
-            total += number * (own + by_others)
+            total += number * with_pod_level({name: own + by_others}, pod)[name]
     return total

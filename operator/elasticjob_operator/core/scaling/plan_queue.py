@@ -23,7 +23,6 @@ from elasticjob_operator.core.model import patches
 from elasticjob_operator.core.model.actions import Action, CreatePlan, shortest_wait
 from elasticjob_operator.core.model.observed import Observed
 from elasticjob_operator.core.model.plan import (
-    ACTIVE_PHASES,
     PlanRefused,
     ResolvedPlan,
     current_indices,
@@ -42,9 +41,10 @@ from elasticjob_operator.core.scaling.resolve import resolve
 from elasticjob_operator.core.scaling.scaling_result import ScalingResult
 from elasticjob_operator.core.scaling.waiting_queue import (
     QueueItem,
+    active_plan,
+    first_item,
     is_requested,
     mark_pending,
-    position,
     refuse_newest,
     supersede_auto_plans,
     waiting_items,
@@ -65,7 +65,7 @@ def advance_scaling(
 
     A plan for which `why_waits` returns a text stays in the queue, with this text as its message.
     """
-    active = _active_plan(observed)
+    active = active_plan(observed)
     orphans = request_status.delete_orphaned_plans(observed)
     waiting, refusals = refuse_newest(observed, waiting_items(observed), now)
     if active is not None and all(action.uid != active.metadata.uid for action in orphans):
@@ -114,17 +114,6 @@ def _without_removed_roles(result: ScalingResult) -> ScalingResult:
     )
 
 
-def _active_plan(observed: Observed) -> ScalePlan | None:
-    """Return the plan that is being executed; of several, the one that the job's status names."""
-    current = observed.job.status.current_plan
-    begun = [item for item in observed.plans if item.status.phase in ACTIVE_PHASES]
-    return min(
-        begun,
-        key=lambda item: (item.metadata.name != current, position(observed, item)),
-        default=None,
-    )
-
-
 def _advance_active(
     observed: Observed,
     status: ElasticJobStatus,
@@ -169,12 +158,7 @@ def _start_next(
     if terminations.are_to_be_counted(observed):
         # Who has ended decides which members leave, so this decision counts them first.
         return _with_actions(result, superseded)
-    claimed = [
-        item
-        for item in waiting
-        if isinstance(item, ScalePlan) and item.metadata.name == status.current_plan
-    ]
-    head = (claimed or waiting)[0]
+    head = first_item(waiting, status.current_plan)
     prepare = [*superseded, *patches.adoption(observed.job, head)]
     if prepare:
         # These change resourceVersions, which the writes that follow have as a precondition. And a

@@ -8,6 +8,7 @@ from elasticjob_api.elasticjob import ElasticJob
 from elasticjob_api.gpus import VISIBLE_DEVICES
 from elasticjob_api.indices import IndexSet, parse_indices
 from elasticjob_api.pod_identity import MemberKey
+from elasticjob_api.pod_requests import set_for_whole_pod
 from elasticjob_api.quantity import parse_quantity, same_quantity
 from elasticjob_api.resources import MAX_RESOURCES, amount_error, name_error
 from elasticjob_api.scaleplan import Migration, PodToMigrate, PodToRemove, ScalePlan
@@ -252,8 +253,16 @@ def check_role(job: ElasticJob, role: str, field: str) -> None:
 
 
 def _checked_quantities(job: ElasticJob, role: str, wanted: Quantities, field: str) -> Quantities:
-    processes = job.spec.replica_specs[role].slots_per_replica or 1
+    spec = job.spec.replica_specs[role]
+    processes = spec.slots_per_replica or 1
+    of_pod = set_for_whole_pod(spec.template)
     for name, value in wanted.items():
+        if name in of_pod:
+            raise PlanRefused(
+                f"{field}.{name}: a plan sets the training container's, but "
+                f"spec.replicaSpecs.{role}.template.spec.resources has that of the whole pod; "
+                "create a job that sets the resources of the containers instead"
+            )
         if error := name_error(name):
             raise PlanRefused(f"{field}: {error}")
         if error := amount_error(name, value):

@@ -11,6 +11,7 @@ from msgspec.structs import replace
 from elasticjob_operator.core.model import patches
 from elasticjob_operator.core.model.actions import Action
 from elasticjob_operator.core.model.observed import Observed
+from elasticjob_operator.core.model.plan import ACTIVE_PHASES
 from elasticjob_operator.core.scaling import (
     plan_phases,
     request_status,
@@ -30,6 +31,17 @@ def is_requested(waiting: Sequence[QueueItem], role: str, size: int) -> bool:
             if planned is not None and planned.replicas == size:
                 return True
     return False
+
+
+def active_plan(observed: Observed) -> ScalePlan | None:
+    """Return the plan that is being executed; of several, the one that the job's status names."""
+    current = observed.job.status.current_plan
+    begun = [item for item in observed.plans if item.status.phase in ACTIVE_PHASES]
+    return min(
+        begun,
+        key=lambda item: (item.metadata.name != current, position(observed, item)),
+        default=None,
+    )
 
 
 def waiting_items(observed: Observed) -> list[QueueItem]:
@@ -77,6 +89,17 @@ def position(observed: Observed, item: QueueItem) -> tuple[bool, str, str]:
     return not is_of_request, item.metadata.creation_timestamp, item.metadata.uid
 
 
+def first_item(waiting: Sequence[QueueItem], current: str | None) -> QueueItem:
+    """Return the entry that begins next: a plan that the job's status names already, or the first.
+
+    `waiting`: without superseded plans.
+    """
+    for item in waiting:
+        if isinstance(item, ScalePlan) and item.metadata.name == current:
+            return item
+    return waiting[0]
+
+
 def supersede_auto_plans(
     waiting: Sequence[QueueItem], now: float
 ) -> tuple[list[Action], Sequence[QueueItem]]:
@@ -84,12 +107,21 @@ def supersede_auto_plans(
 
     Return the queue without them.
     """
-    auto = [item for item in waiting if isinstance(item, ScalePlan) and item.spec.source == "Auto"]
+    auto = _auto_plans(waiting)
     actions: list[Action] = []
     for old in auto[:-1]:
         actions += plan_phases.end(old, "Superseded", f"by ScalePlan {auto[-1].metadata.name}", now)
-    superseded = {old.metadata.uid for old in auto[:-1]}
-    return actions, [item for item in waiting if item.metadata.uid not in superseded]
+    return actions, without_superseded(waiting)
+
+
+def without_superseded(waiting: Sequence[QueueItem]) -> Sequence[QueueItem]:
+    """Return the queue without the Auto plans that a newer one supersedes."""
+    superseded = {old.metadata.uid for old in _auto_plans(waiting)[:-1]}
+    return [item for item in waiting if item.metadata.uid not in superseded]
+
+
+def _auto_plans(waiting: Sequence[QueueItem]) -> list[ScalePlan]:
+    return [item for item in waiting if isinstance(item, ScalePlan) and item.spec.source == "Auto"]
 
 
 def mark_pending(waiting: Sequence[QueueItem], message: str, active: ScalePlan) -> list[Action]:

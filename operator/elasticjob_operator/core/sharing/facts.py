@@ -14,12 +14,17 @@ from elasticjob_api.job_status import ENDED
 from elasticjob_api.pod_requests import pod_requests, template_requests
 from elasticjob_api.pooled_jobs import elastic_role
 from elasticjob_api.quantity import parse_quantity
-from elasticjob_api.scaleplan import FINISHED, ScalePlan
+from elasticjob_api.scaleplan import ScalePlan
 from elasticjob_api.times import time_or_none
 
-from elasticjob_operator.core.model.plan import ACTIVE_PHASES
-from elasticjob_operator.core.model.pods import Pods
+from elasticjob_operator.core.model.observed import Observed
 from elasticjob_operator.core.model.workload import KUEUE_QUEUE
+from elasticjob_operator.core.scaling.waiting_queue import (
+    active_plan,
+    first_item,
+    waiting_items,
+    without_superseded,
+)
 from elasticjob_operator.core.sharing.model import NEARLY_DONE_SECONDS, Amounts, PooledJob
 
 _GROW_AGAIN_SECONDS = 1800.0
@@ -38,6 +43,7 @@ class Memory:
         work: the samples that are left, by the least that it has said: a job that says the same at
             any size would otherwise seem to need less whenever it is small.
         rates: samples per second as seen at different sizes.
+        requests: what a member and the rest of the job take, and for which version of the job.
     """
 
     promised: int | None = None
@@ -45,6 +51,7 @@ class Memory:
     ends_at: float | None = None
     work: float | None = None
     rates: dict[int, float] = field(default_factory=dict)
+    requests: tuple[object, tuple[Amounts, Amounts]] | None = None
 
 
 def shares(job: ElasticJob) -> bool:
@@ -102,9 +109,7 @@ def fixed_requests(job: ElasticJob) -> dict[str, Decimal]:
 
 
 def fact(
-    job: ElasticJob,
-    plans: Sequence[ScalePlan],
-    pods: Pods,
+    observed: Observed,
     memory: Memory,
     *,
     member: Amounts,
@@ -112,13 +117,15 @@ def fact(
     priority: int,
     weight: float,
 ) -> PooledJob:
-    """Return what a pool must know of a job."""
+    """Return what a pool must know of a job, with its pods, plans and requests."""
+    job = observed.job
+    plans = observed.plans
     role = elastic_role(job)
     spec = job.spec.replica_specs[role]
     replica = job.status.replica_statuses.get(role)
     desired = spec.size if replica is None else replica.desired
-    live = pods.of(role).live_count
-    queue = _queue(role, plans, desired)
+    live = observed.pods.of(role).live_count
+    queue = _queue(role, observed, desired)
     # A plan that has begun had room, also if the job's status does not show its size yet.
     desired = max(desired, queue.size or 0)
     promised = live if memory.promised is None else memory.promised
@@ -160,21 +167,21 @@ class _Queue:
     size: int | None = None
 
 
-def _queue(role: str, plans: Sequence[ScalePlan], desired: int) -> _Queue:
-    waiting = []
-    for plan in plans:
-        if plan.status.phase in ACTIVE_PHASES:
-            text = plan.status.targets.get(role)
-            return _Queue(desired, desired if text is None else len(parse_indices(text)))
-        if plan.status.phase not in FINISHED and plan.metadata.deletion_timestamp is None:
-            waiting.append(plan)
+def _queue(role: str, observed: Observed, desired: int) -> _Queue:
+    active = active_plan(observed)
+    if active is not None:
+        text = active.status.targets.get(role)
+        return _Queue(desired, desired if text is None else len(parse_indices(text)))
+    waiting = without_superseded(waiting_items(observed))
     for plan in waiting:
-        if plan.spec.source == "Pool" and (size := _target(role, plan, desired)) < desired:
-            return _Queue(desired, size)
-    waiting.sort(key=lambda plan: plan.metadata.creation_timestamp)
-    if not waiting:
+        if isinstance(plan, ScalePlan) and plan.spec.source == "Pool":
+            size = _target(role, plan, desired)
+            if size < desired:  # it passes others that wait for room
+                return _Queue(desired, size)
+    first = first_item(waiting, observed.job.status.current_plan) if waiting else None
+    if not isinstance(first, ScalePlan):
         return _Queue(desired)
-    size = _target(role, waiting[0], desired)
+    size = _target(role, first, desired)
     return _Queue(size) if size > desired else _Queue(desired, size)
 
 

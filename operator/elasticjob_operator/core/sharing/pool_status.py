@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from elasticjob_api.elasticpool import ElasticPool, ElasticPoolStatus
+from elasticjob_api.meta import ObjectMeta
 from elasticjob_api.times import format_time
 from msgspec.structs import replace
 
@@ -42,6 +43,14 @@ def status_of(
     if acts:
         status = replace(status, last_act=acts[-1][:1024], last_act_time=format_time(now))
     return status
+
+
+def no_effect(other: ObjectMeta) -> str:
+    """Return why a pool without `capacity` has no effect; `other` is the one that has."""
+    return (
+        f"has no effect: ElasticPool {other.namespace}/{other.name} counts the nodes, too, and "
+        "would promise the same room; give spec.capacity to one of them"
+    )
 
 
 def _text(job: PooledJob, sharing: Sharing) -> str:

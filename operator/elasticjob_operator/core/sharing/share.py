@@ -34,6 +34,9 @@ def share(pool: Pool, jobs: Sequence[PooledJob], now: float) -> Sharing:
         now: seconds since the epoch.
     """
     state = _State(pool, jobs, now)
+    if not any(pool.capacity):  # not known: nothing starts, and nothing is taken
+        reasons = {job.name: _why_waiting(pool, job, job.minimum) for job in jobs if not job.size}
+        return Sharing(state.promised, waiting=reasons)
     # 1. Which size should each job have, of those that it can be given now?
     fair = fair_sizes(pool, jobs, now)
     fair |= {job.name: _at_start(job, fair[job.name]) for job in jobs if not job.size}

@@ -250,6 +250,19 @@ def test_the_auto_scaler_gets_the_resources_of_a_role() -> None:
     assert (shares.most_memory, shares.memory_bound) == (4 * 1024**3, "4 times the template's")
 
 
+def test_resources_of_the_whole_pod_bound_the_size_and_are_left_as_they_are() -> None:
+    template = {"spec": {"resources": {"requests": {"cpu": 2}}, "containers": [{"name": "c"}]}}
+    limits = {"enabled": True, "resourceLimits": {"cpu": 7, "memory": "1Gi"}}
+    found = scaling_spec.job_scaling(
+        job(autoscaling=limits, template=template), plan_unfinished=False
+    )
+    assert found is not None
+    assert (found.roles, found.bounds.maximum, found.free_resources["cpu"]) == ({}, 3, 3.0)
+    by_memory = {"enabled": True, "resourceLimits": {"memory": "1Gi"}}
+    bounds = scaling_spec.bounds(job(autoscaling=by_memory, template=template), "worker")
+    assert (bounds.maximum, bounds.by_need) == (2, False)
+
+
 BARE = {"spec": {"containers": [{"name": "c"}]}}
 WITH_SIDECAR = {
     "spec": {

@@ -246,6 +246,20 @@ def test_a_member_that_was_not_started_before_its_world_stops_has_ended() -> Non
     assert job.rendezvous.ended_members() == {"0.0": agents[0].identity.pod_name}
 
 
+@pytest.mark.guarantee("ranks-stop-together")
+def test_a_crashed_member_that_was_removed_and_is_back_is_not_started_in_the_same_round() -> None:
+    """The others know that it has ended, and give up the barriers that wait for it."""
+    job = SimulatedRendezvous(desired=2, rules=Rules(in_process_elastic=True))
+    agents = [job.join(index) for index in range(2)]
+    job.handle_all()
+    job.end_process(agents[0], 1, asked=False)
+    job.disconnect(agents[0])  # and the command to exit is lost
+    job.connect(agents[0])
+    assert job.rendezvous.ended_members() == {"0.0": agents[0].identity.pod_name}
+    job.run_until_quiet()
+    assert agents[0].starts == [1, 2]
+
+
 def test_a_process_that_stops_by_agreement_has_not_succeeded() -> None:
     job, agents = world_of(2)
     job.drain(agents[1])

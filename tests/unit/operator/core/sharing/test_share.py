@@ -58,6 +58,15 @@ def test_nobody_gets_members_before_those_that_leave_have_ended() -> None:
     assert world.tick().promised["b"] == 2
 
 
+def test_nothing_starts_and_nothing_is_taken_while_no_capacity_is_known() -> None:
+    a = running("a", 4, wanted=6, member=(), fixed=())
+    world = World(pool(), [a, Job("b", 2, priority=10, member=(), fixed=())])
+    decisions = world.run(300)
+    assert world.pods() == {"a": 4, "b": 0}
+    assert not any(each.resizes for each in decisions)
+    assert decisions[-1].waiting == {"b": "waits for room for 1 members in ElasticPool p"}
+
+
 def test_a_job_of_equal_priority_waits_for_its_turn() -> None:
     world = World(pool(4000), [running("a", 4), Job("b", 2)])
     decisions = world.run(300)

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from elasticjob_api.elasticpool import Policy
 from elasticjob_operator.core.sharing.model import Pool
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.support.shared_pool import Job, World
@@ -53,7 +53,6 @@ def worlds(draw: st.DrawFn) -> World:
 
 
 @pytest.mark.guarantee("pool-shares")
-@settings(max_examples=30, deadline=None, derandomize=True)
 @given(worlds(), st.randoms(use_true_random=False), st.booleans())
 def test_a_pool_never_holds_more_than_there_is_wherever_its_operator_dies(
     world: World, chance: random.Random, dies: bool
@@ -69,7 +68,6 @@ def test_a_pool_never_holds_more_than_there_is_wherever_its_operator_dies(
             job.has_ended = True
 
 
-@settings(max_examples=30, deadline=None, derandomize=True)
 @given(worlds())
 def test_a_pool_comes_to_rest_and_stays_there(world: World) -> None:
     world.run(600)
@@ -83,7 +81,6 @@ def test_a_pool_comes_to_rest_and_stays_there(world: World) -> None:
     assert world.plans == plans
 
 
-@settings(max_examples=30, deadline=None, derandomize=True)
 @given(worlds())
 def test_the_same_state_decided_again_changes_nothing_more(world: World) -> None:
     world.run(150)
@@ -93,7 +90,6 @@ def test_the_same_state_decided_again_changes_nothing_more(world: World) -> None
     assert dict(again.promised) == world.promised
 
 
-@settings(max_examples=30, deadline=None, derandomize=True)
 @given(worlds())
 def test_a_job_alone_is_never_touched(world: World) -> None:
     first = next(iter(world.jobs.values()))
