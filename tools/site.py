@@ -14,7 +14,7 @@ from typing import Any
 from mkdocs.structure.files import File, Files
 
 _REPOSITORY = Path(__file__).parents[1]
-_SEARCH_BOOST = {"cli.md": 4.0, "guarantees.md": 0.05}
+_SEARCH_BOOST = {"cli.md": 300.0, "guarantees.md": 0.05}
 _LINK = re.compile(r"\]\(((?:\.\./)+[^)#\s]+)(#[^)]*)?\)")
 
 
