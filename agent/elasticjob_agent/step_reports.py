@@ -30,6 +30,8 @@ def merge(older: StepReport, newer: StepReport) -> StepReport:
         metrics=dict(metrics[-MAX_METRICS:]),
         steps=min(older.steps + newer.steps, MAX_STEP),
         compute_seconds=older.compute_seconds + newer.compute_seconds,
+        save_seconds=older.save_seconds + newer.save_seconds,
+        saved_bytes=newer.saved_bytes or older.saved_bytes,
         local_rank=newer.local_rank,
     )
 

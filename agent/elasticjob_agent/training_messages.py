@@ -31,6 +31,8 @@ def step_report(message: dict[str, Any], *, round_: int, local_rank: int) -> Ste
         metrics={_encodable(name): float(value) for name, value in metrics},
         steps=_count(message.get("steps", 0)),
         compute_seconds=float(message.get("compute_seconds", 0)),
+        save_seconds=float(message.get("save_seconds", 0)),
+        saved_bytes=_count(message.get("saved_bytes", 0)),
     )
 
 

@@ -20,6 +20,8 @@ class StepReport:
         seconds: seconds since the last report; 0: not known.
         steps: steps finished since the last report; 0: not known.
         compute_seconds: the part of `seconds` without waiting for others; 0: not known.
+        save_seconds: seconds that writing checkpoints to the storage took since the last report.
+        saved_bytes: the size of a checkpoint there; 0: not known.
         local_rank: of the process within its member. The master gets one report of all processes.
     """
 
@@ -32,14 +34,16 @@ class StepReport:
     steps: int = 0
     compute_seconds: float = 0.0
     local_rank: int = 0
+    save_seconds: float = 0.0
+    saved_bytes: int = 0
 
     def validation_error(self) -> str | None:
         """Return an error that names field, value and bound; None: the report is valid."""
-        for name in ("step", "total_steps", "steps"):
+        for name in ("step", "total_steps", "steps", "saved_bytes"):
             value = getattr(self, name)
             if not 0 <= value <= MAX_STEP:
                 return f"{name} is {value}; it must be between 0 and {MAX_STEP}"
-        for name in ("samples", "seconds", "compute_seconds"):
+        for name in ("samples", "seconds", "compute_seconds", "save_seconds"):
             value = getattr(self, name)
             if not 0.0 <= value <= 1e15:  # also NaN
                 return f"{name} is {value}; it must be a number between 0 and 1e15"
@@ -64,6 +68,8 @@ class StepReport:
             metrics=self.metrics,
             steps=self.steps,
             compute_seconds=self.compute_seconds,
+            save_seconds=self.save_seconds,
+            saved_bytes=self.saved_bytes,
         )
 
 
@@ -78,4 +84,6 @@ def report_of(message: pb.StepReport) -> StepReport:
         dict(message.metrics),
         message.steps,
         message.compute_seconds,
+        save_seconds=message.save_seconds,
+        saved_bytes=message.saved_bytes,
     )

@@ -54,6 +54,8 @@ class AgentConnection:
         self._report: dict[str, Any] = {}
         self._reported_at = time.monotonic()
         self._step: int | None = None
+        self._save_seconds = 0.0
+        self._saved_bytes = 0
         self._next_report_time = 0.0
         self._pending_calls: dict[int, Future[dict[str, Any]]] = {}
         self._last_call_id = 0
@@ -92,6 +94,7 @@ class AgentConnection:
                 "samples": 0.0,
                 "seconds": 0.0,
                 "compute_seconds": 0.0,
+                "save_seconds": 0.0,
                 "metrics": {},
             }
             report["step"] = step
@@ -101,6 +104,9 @@ class AgentConnection:
             report["samples"] += samples
             report["seconds"] += now - self._reported_at
             report["compute_seconds"] += compute_seconds
+            report["save_seconds"] += self._save_seconds
+            report["saved_bytes"] = self._saved_bytes
+            self._save_seconds = 0.0
             if metrics:
                 _merge_metrics(report["metrics"], metrics)
             self._report = report
@@ -108,6 +114,12 @@ class AgentConnection:
             self._step = step
             if self._writer_idle:
                 self._changed.notify_all()
+
+    def saved(self, seconds: float, size: int) -> None:
+        """Add the time of writes to the storage, and the bytes there, to the next report."""
+        with self._changed:
+            self._save_seconds += seconds
+            self._saved_bytes = size
 
     def call(self, name: str, **fields: Any) -> Future[dict[str, Any]]:
         """Call the agent.

@@ -45,6 +45,9 @@ class CheckpointStorage(Protocol):
     def read(self, name: str, file: str) -> bytes:
         """Read a file of a checkpoint."""
 
+    def size(self, name: str) -> int:
+        """Return the bytes of a checkpoint."""
+
     def remove(self, name: str) -> None:
         """Remove a checkpoint, its last file first, so that a rest is never complete."""
 
@@ -93,6 +96,9 @@ class Folder:
 
     def read(self, name: str, file: str) -> bytes:  # noqa: D102
         return (self._path / name / file).read_bytes()
+
+    def size(self, name: str) -> int:  # noqa: D102
+        return sum(file.stat().st_size for file in (self._path / name).rglob("*"))
 
     def remove(self, name: str) -> None:  # noqa: D102
         (self._path / name / COMPLETE).unlink(missing_ok=True)
@@ -149,6 +155,9 @@ class Remote:
 
     def read(self, name: str, file: str) -> bytes:  # noqa: D102
         return bytes(self._files.cat_file(f"{self._root}/{name}/{file}"))
+
+    def size(self, name: str) -> int:  # noqa: D102
+        return int(self._files.du(f"{self._root}/{name}"))
 
     def remove(self, name: str) -> None:  # noqa: D102
         path = f"{self._root}/{name}"

@@ -20,7 +20,7 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any, TypeVar
 
-from elasticjob._agent_connection import AgentError
+from elasticjob._agent_connection import AgentError, agent_connection
 from elasticjob._checkpoint_interval import CheckpointInterval
 from elasticjob._state import open_state
 from elasticjob._storage_errors import is_of_storage
@@ -123,6 +123,12 @@ class Checkpointer:
         self._storage: CheckpointStorage = open_storage(folder)
         self._data_sets: dict[str, Shards[Any]] = {}
         self._saves = 0
+        self._stored = ""
+        """The newest checkpoint of this process in the storage."""
+        self._write_seconds = 0.0
+        """What the writes of this process have taken since the last report of them."""
+        self._size = 0
+        """The bytes of the first one there; 0: not known."""
         self._in_memory = ""
         """The newest complete checkpoint in memory."""
         self._warned = False
@@ -191,6 +197,8 @@ class Checkpointer:
             log.warning("step %d: no checkpoint was saved; the one before counts", step)
         if saves and not stop and due is None:
             self._interval.saved(began, time.monotonic())
+        if saves and self._world.rank == 0:
+            self._report_write()
         if stop:
             confirm_stop()
             raise SystemExit(0)
@@ -230,9 +238,28 @@ class Checkpointer:
             and self._all(lambda: self._write(save, name))
             and self._all(lambda: self._complete(name))
         )
-        if not saved:
+        if saved:
+            self._stored = name
+        else:
             self._remove_old(name)  # its files may be what fills the disk
         return saved
+
+    def _report_write(self) -> None:
+        """Tell the master what a write takes: it says what checkpoints in memory would save.
+
+        The agreements about a save do not count, as one in memory needs them, too.
+        """
+        agent = agent_connection()
+        if agent is None or not self._stored:
+            return
+        try:
+            self._size = self._size or self._storage.size(self._stored)
+        except Exception as error:
+            if not is_of_storage(error):
+                raise
+            return
+        agent.saved(self._write_seconds, self._size)
+        self._write_seconds = 0.0
 
     def _save_soon(self, step: int, save: Save, *, stop: bool) -> bool:
         """Save a checkpoint in memory, if there is room, and write it to the storage later.
@@ -364,7 +391,9 @@ class Checkpointer:
         return text.encode()
 
     def _write(self, save: Save, name: str) -> bool:
+        began = time.monotonic()
         save(self._storage.address(name))
+        self._write_seconds += time.monotonic() - began
         return True
 
     def _complete(self, name: str) -> bool:

@@ -70,6 +70,8 @@ class JobFacts:
         all_ready: the first world needs all desired members.
         stop_seconds: how long a process may take to stop.
         gpus: the GPUs of a member, by role.
+        memory_for_state: the memory limit of a member of a job that could keep its checkpoints in
+            memory and does not; None for other jobs.
         own_port: the port at which the members meet instead of their framework's usual one; 0 if
             they have an address of their own.
         profile: the name of the profile that the job reads and writes, if any.
@@ -85,6 +87,7 @@ class JobFacts:
     status: ElasticJobStatus = field(default_factory=ElasticJobStatus)
     suspended: bool = False
     gpus: Mapping[str, int] = field(default_factory=dict)
+    memory_for_state: int | None = None
     own_port: int = 0
     profile: str | None = None
     plans: PlanFacts | None = None

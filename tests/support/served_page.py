@@ -147,6 +147,7 @@ def answers_of(*, text: str = "", members: int = 12) -> pb.StoredAnswers:
     answers.report.time.training = 45 * 60
     answers.report.time.waiting = 15 * 60
     answers.report.outcome.message = f"trains{text}"
+    answers.report.advice = "saving takes 9% of the training"
     return answers
 
 

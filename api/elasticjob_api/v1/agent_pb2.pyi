@@ -456,6 +456,8 @@ class StepReport(_message.Message):
     METRICS_FIELD_NUMBER: _builtins.int
     STEPS_FIELD_NUMBER: _builtins.int
     COMPUTE_SECONDS_FIELD_NUMBER: _builtins.int
+    SAVE_SECONDS_FIELD_NUMBER: _builtins.int
+    SAVED_BYTES_FIELD_NUMBER: _builtins.int
     round: _builtins.int
     step: _builtins.int
     """The last finished step, counted from the start of the job."""
@@ -471,6 +473,11 @@ class StepReport(_message.Message):
     """The part of `seconds` in which this process computed without waiting for others; 0 when not known. If processes wait
     for each other at every step, all take as long as the slowest one. Only this value shows which one is slow.
     """
+    save_seconds: _builtins.float
+    """Seconds that rank 0 has spent since the last report on writing checkpoints to the storage while the others waited,
+    and the bytes of one with the parts of all ranks; 0: not known.
+    """
+    saved_bytes: _builtins.int
     @_builtins.property
     def metrics(self) -> _containers.ScalarMap[_builtins.str, _builtins.float]: ...
     def __init__(
@@ -484,10 +491,12 @@ class StepReport(_message.Message):
         metrics: _abc.Mapping[_builtins.str, _builtins.float] | None = ...,
         steps: _builtins.int = ...,
         compute_seconds: _builtins.float = ...,
+        save_seconds: _builtins.float = ...,
+        saved_bytes: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["compute_seconds", b"compute_seconds", "metrics", b"metrics", "round", b"round", "samples", b"samples", "seconds", b"seconds", "step", b"step", "steps", b"steps", "total_steps", b"total_steps"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["compute_seconds", b"compute_seconds", "metrics", b"metrics", "round", b"round", "samples", b"samples", "save_seconds", b"save_seconds", "saved_bytes", b"saved_bytes", "seconds", b"seconds", "step", b"step", "steps", b"steps", "total_steps", b"total_steps"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -50,7 +50,7 @@ function goodput(report) {
   key(by("spent-key"), listed);
   by("spent").setAttribute("aria-label", listed.map(([value, , name]) => `${name} ${value}`).join("; ") || "nothing yet");
   const outcome = report.outcome || {}, restarts = (outcome.restarts || 0) + (outcome.uncountedRestarts || 0);
-  write(by("outcome"), [outcome.message, restarts ? `${restarts} ${restarts === 1 ? "restart" : "restarts"} of pods` : "",
+  write(by("outcome"), [outcome.message, report.advice, restarts ? `${restarts} ${restarts === 1 ? "restart" : "restarts"} of pods` : "",
     ...(outcome.failures || []).slice(0, 3).map(each => `${clock(each.time)} ${each.pod} failed: ${each.reason} ${each.message}`.trim())]
     .filter(Boolean).join(" · "));
 }

@@ -19,7 +19,7 @@ from elasticjob_api.roles import kept_roles, notified_roles, uses_host_network
 from elasticjob_api.scaleplan import ScalePlan
 from elasticjob_api.times import parse_time
 
-from elasticjob_master.cluster.template_resources import pod_requests
+from elasticjob_master.cluster.template_resources import memory_limit, pod_requests
 from elasticjob_master.core.rendezvous.rules import ALL_INDICES, RoleSize
 from elasticjob_master.script_order import ScriptOrder
 
@@ -132,6 +132,21 @@ def gpus(job: ElasticJob) -> dict[str, int]:
         if number := int(sum(has.get(resource, 0) for resource in VISIBLE_DEVICES)):
             found[role] = number
     return found
+
+
+def memory_for_state(job: ElasticJob) -> int | None:
+    """Return the memory limit of a member of a job that could keep its checkpoints in memory.
+
+    None without a limit, and for a job that does so already, has several roles or processes that
+    continue.
+    """
+    roles = [role for role, spec in job.spec.replica_specs.items() if spec.managed]
+    if job.spec.agent.state_memory is not None or len(roles) != 1 or notified_roles(job):
+        return None
+    planned = job.status.replica_statuses.get(roles[0], ReplicaStatus()).resources.get("memory")
+    if planned is not None:
+        return int(parse_quantity(planned))
+    return memory_limit(job.spec.replica_specs[roles[0]].template)
 
 
 def drain_seconds(job: ElasticJob, role: str) -> float:

@@ -182,6 +182,7 @@ def _job_facts(
         status=job.status,
         suspended=job.spec.run_policy.suspend,
         gpus=job_spec.gpus(job),
+        memory_for_state=job_spec.memory_for_state(job),
         own_port=job_spec.own_port(job),
         profile=job.profile,
         plans=plans,

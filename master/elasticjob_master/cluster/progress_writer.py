@@ -31,6 +31,8 @@ PROGRESS_SECONDS = 5.0
 _CHECK_SECONDS = 0.5
 _EXIT_SECONDS = 3.0
 """How long a write may delay the end of an agent, which waits 10 s for it."""
+_OF_THE_MOMENT = ("lastReportTime", "samplesPerSecond", "rate", "etaSeconds", "eta")
+"""The end of an agent does not wait for them, so the members of a job do not cost a write each."""
 _MOST_PODS = 100
 _LONGEST_PROBLEM = 1024
 _LONGEST_REASON = 256
@@ -57,7 +59,7 @@ class ProgressWriter:
             exits = self._controller.held_exits()
             findings = self._findings()
             is_due = self._controller.now() - self._written_at >= PROGRESS_SECONDS
-            if findings != last or is_due or exits:
+            if findings != last or is_due or (exits and not self._has_last_step()):
                 last = findings
                 with suppress(TimeoutError):
                     async with asyncio.timeout(_EXIT_SECONDS if exits else None):
@@ -81,10 +83,18 @@ class ProgressWriter:
             "process_restarted": controller.history.latest(PROCESS_RESTARTED),
         }
 
+    def _progress(self) -> dict[str, Any]:
+        controller = self._controller
+        return progress_status(controller.progress, controller.now(), **self._findings())
+
+    def _has_last_step(self) -> bool:
+        """Return whether the status has all but what changes with time alone."""
+        return _lasting(self._last_written) == _lasting(self._progress())
+
     async def write(self) -> None:
         """Write the progress if it has changed."""
         controller = self._controller
-        progress = progress_status(controller.progress, controller.now(), **self._findings())
+        progress = self._progress()
         if progress == self._last_written:
             return
         self._written_at = controller.now()
@@ -112,6 +122,10 @@ class ProgressWriter:
             log.warning("progress is not written, trying again: %s", error)
             return
         self._last_written = progress
+
+
+def _lasting(progress: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in progress.items() if name not in _OF_THE_MOMENT}
 
 
 def progress_status(

@@ -59,6 +59,14 @@ def training_container_resources(template: Mapping[str, Any]) -> ContainerResour
     return with_plan_resources(ContainerResources(), {"cpu": cpu, "memory": memory})
 
 
+def memory_limit(template: Mapping[str, Any]) -> int | None:
+    """Return the memory limit of the first container in bytes; None without one."""
+    containers = _containers(template)
+    _, limits = _requests_and_limits(containers[0] if containers else None)
+    limit = _quantity(limits.get("memory"))
+    return None if limit is None else int(limit)
+
+
 def _containers(template: Mapping[str, Any]) -> Sequence[Any]:
     containers = _mapping(template.get("spec")).get("containers")
     return containers if isinstance(containers, list) else ()

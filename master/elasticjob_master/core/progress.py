@@ -90,6 +90,8 @@ class StoredProgress(msgspec.Struct, frozen=True, omit_defaults=True):
     samples: float = 0.0
     metrics: dict[str, float] = {}
     reported_at: float | None = None
+    save_seconds: float = 0.0
+    saved_bytes: int = 0
 
 
 class Progress:
@@ -100,6 +102,8 @@ class Progress:
         step: the highest step reported in this round.
         samples: samples trained so far, in all rounds.
         metrics: the last value of each metric.
+        save_seconds: what writing checkpoints to the storage has taken, in all rounds.
+        saved_bytes: the size of a checkpoint there; 0: not known.
         reported_at: when the last report of the present round arrived, in seconds since the epoch.
     """
 
@@ -110,6 +114,8 @@ class Progress:
         self.samples = 0.0
         self.metrics: dict[str, float] = {}
         self.reported_at: float | None = None
+        self.save_seconds = 0.0
+        self.saved_bytes = 0
         self._speeds: dict[str, MemberSpeed] = {}
 
     def stored(self) -> StoredProgress:
@@ -123,6 +129,8 @@ class Progress:
         self.total_steps = stored.total_steps
         self.samples = stored.samples
         self.reported_at = stored.reported_at
+        self.save_seconds = stored.save_seconds
+        self.saved_bytes = stored.saved_bytes
         self.metrics.update(stored.metrics)
 
     def add_report(self, uid: str, report: StepReport, *, now: float, wall: float) -> bool:
@@ -137,6 +145,8 @@ class Progress:
             wall: the time in seconds since the epoch.
         """
         self.samples += report.samples
+        self.save_seconds += report.save_seconds
+        self.saved_bytes = report.saved_bytes or self.saved_bytes
         if report.round < self.round:
             return False
         if report.round > self.round:

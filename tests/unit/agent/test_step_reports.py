@@ -127,6 +127,16 @@ def test_a_process_that_reports_rarely_changes_neither_steps_nor_time() -> None:
     assert (report.steps, report.seconds, report.samples) == (10, 5.0, 160)
 
 
+def test_the_time_of_saves_adds_up_whichever_process_leads() -> None:
+    pending = PendingReports()
+    train(pending, 1, 1)
+    pending.add(StepReport(round=1, step=1, save_seconds=2.0, saved_bytes=7, local_rank=0))
+    pending.add(StepReport(round=1, step=2, save_seconds=3.0, local_rank=0))
+    report = pending.take()
+    assert report is not None
+    assert (report.save_seconds, report.saved_bytes) == (5.0, 7)
+
+
 def test_another_process_leads_when_the_leader_is_silent() -> None:
     pending = PendingReports()
     train(pending, 1, 0)

@@ -57,6 +57,7 @@ async def test_texts_of_a_job_are_shown_as_text_also_on_a_phone() -> None:
                 "#outcome", "#readout",
             ):  # fmt: skip
                 await page.until_text(selector, HOSTILE[:20])
+            await page.until_text("#outcome", "saving takes 9% of the training")
             assert await page.page.locator("img").count() == 0
             assert await page.page.locator("script").count() == 1
             assert await page.page.evaluate("document.documentElement.scrollWidth") == width

@@ -23,7 +23,10 @@ def test_steps_samples_and_seconds_add_up_however_they_are_merged(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with fake_agent(tmp_path, monkeypatch) as agent:
+        connection = _agent_connection.agent_connection()
+        assert connection is not None
         for step in range(10, 5_001, 10):
+            connection.saved(0.5, step)
             elasticjob.report_step(
                 step, total=5_000, samples=3, metrics={"loss": 1 / step}, compute_seconds=0.25
             )
@@ -33,6 +36,8 @@ def test_steps_samples_and_seconds_add_up_however_they_are_merged(
             "all but those before the first report, of which nothing is known"
         )
         assert (agent.sum("samples"), agent.sum("compute_seconds")) == (1_500, 125)
+        assert agent.sum("save_seconds") == 250
+        assert agent.reports[-1]["saved_bytes"] == 5_000
         assert agent.reports[-1]["total"] == 5_000
         assert agent.reports[-1]["metrics"] == {"loss": 1 / 5_000}
 

@@ -76,6 +76,36 @@ def test_a_checkpoint_is_saved_as_often_as_it_pays(
     assert steps_of(tmp_path) == saved
 
 
+def test_what_writing_to_the_storage_takes_and_the_size_of_a_checkpoint_are_reported(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now = 0.0
+
+    def save(folder: str) -> None:
+        nonlocal now
+        Path(folder, "part").mkdir()
+        Path(folder, "part", "model").write_bytes(bytes(1 << 20))
+        now += 3
+
+    reported: list[tuple[float, int]] = []
+    agent = SimpleNamespace(saved=lambda seconds, size: reported.append((seconds, size)))
+
+    def any_rank(mine: bool) -> bool:
+        nonlocal now
+        now += 1  # an agreement, which a save in memory needs, too
+        return mine
+
+    saving = Checkpointer(tmp_path, any_rank=any_rank)
+    monkeypatch.setattr(checkpointer, "time", SimpleNamespace(monotonic=lambda: now))
+    monkeypatch.setattr(checkpointer, "agent_connection", lambda: agent)
+    for step in (1, 2, 3):
+        saving.step(step, save, due=step != 2)
+    assert [seconds for seconds, _ in reported] == [3, 3]
+    assert all(1 << 20 <= size < 2 << 20 for _, size in reported)
+    saving.finish(4, save)
+    assert len(reported) == 2, "the end of a training waits for the storage in any case"
+
+
 @pytest.mark.guarantee("incomplete-checkpoint")
 def test_an_incomplete_checkpoint_is_not_found_and_is_removed_by_the_next_save(
     tmp_path: Path,

@@ -57,6 +57,13 @@ def test_a_report_shows_the_spent_time_and_the_failures_of_pods() -> None:
     )
 
 
+def test_advice_is_shown_if_there_is_some() -> None:
+    assert "Advice" not in " ".join(lines(render_report(report())))
+    with_advice = report()
+    with_advice.advice = "saving takes 9% of the training"
+    assert "Advice saving takes 9% of the training" in lines(render_report(with_advice))
+
+
 def test_unknown_values_are_dashes() -> None:
     shown = lines(render_report(job_pb2.Report(goodput=-1)))
     for line in (

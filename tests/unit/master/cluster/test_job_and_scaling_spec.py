@@ -98,6 +98,24 @@ def test_the_gpus_of_a_member_are_those_of_its_template_unless_a_plan_has_change
         assert job_spec.gpus(job(template=malformed)) == {}
 
 
+def test_the_memory_for_checkpoints_is_the_limit_of_a_member_whose_job_could_keep_them_there() -> (
+    None
+):
+    container = {"name": "c", "resources": {"limits": {"memory": "8Gi"}}}
+    template = {"spec": {"containers": [container]}}
+    limited = job(template=template)
+    assert job_spec.memory_for_state(limited) == 8 << 30
+    status = {"replicaStatuses": {"worker": {"desired": 2, "resources": {"memory": "4Gi"}}}}
+    assert job_spec.memory_for_state(job(template=template, status=status)) == 4 << 30
+    assert job_spec.memory_for_state(job()) is None, "a request is no limit"
+    assert job_spec.memory_for_state(job(template=template, onWorldChange="Notify")) is None
+    has_it = replaced(limited.spec, agent=replaced(limited.spec.agent, state_memory="1Gi"))
+    assert job_spec.memory_for_state(replaced(limited, spec=has_it)) is None
+    roles = {**limited.spec.replica_specs, "ps": limited.spec.replica_specs["worker"]}
+    several = replaced(limited.spec, replica_specs=roles)
+    assert job_spec.memory_for_state(replaced(limited, spec=several)) is None
+
+
 def test_a_job_on_the_networks_of_its_nodes_has_a_port_of_its_own() -> None:
     assert job_spec.own_port(job()) == 0
     on_nodes = job(template={"spec": {"hostNetwork": True}})

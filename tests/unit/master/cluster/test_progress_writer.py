@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from elasticjob_api.step_report import StepReport
 from elasticjob_kube.errors import TryLater
+from elasticjob_master.cluster import progress_writer
 from elasticjob_master.cluster.progress_writer import ProgressWriter
 from elasticjob_master.controller import Controller
 from elasticjob_master.core.rendezvous.commands import Command, Exit, Start
@@ -42,6 +43,34 @@ class Server:
         self.writes.append((body["status"]["progress"]["step"], list(self.sent)))
         if self.fails:
             raise TryLater(503, "", "not now")
+
+
+async def test_members_that_end_after_the_same_step_cost_one_write_together(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(progress_writer, "PROGRESS_SECONDS", 1e9)  # no other write is ever due
+    facts = JobFacts(sizes={"worker": RoleSize(3, 3)})
+    controller = Controller(framework="custom", facts=facts, holds_exits=True)
+    sent: list[Command] = []
+    server = Server(sent, fails=False)
+    writer = ProgressWriter(server, CONFIG, controller)  # type: ignore[arg-type]
+    uids = ("uid-0", "uid-1", "uid-2")
+    members = {}
+    for index, uid in enumerate(uids):
+        controller.register(Identity(f"job-worker-{index}", uid, "worker", index))
+        member = controller.connect(MemberConnected(uid), sent.append)
+        assert member is not None
+        members[uid] = member
+    await until("starts", lambda: sum(isinstance(each, Start) for each in sent) == len(uids))
+    writing = asyncio.create_task(writer.run())
+    for uid in uids:
+        controller.handle(ProcessStarted(uid, 1))
+        controller.step(members[uid], StepReport(1, 300, 300, samples=8.0, seconds=1.0, steps=1))
+    for uid in uids:
+        controller.exited(members[uid], ProcessExited(uid, 1, 0))
+        await until("its exit", lambda: Exit(uid) in sent)  # noqa: B023 (called in this round)
+    assert [step for step, _ in server.writes] == [300]
+    writing.cancel()
 
 
 @pytest.mark.guarantee("last-step-is-shown")
