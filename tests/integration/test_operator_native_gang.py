@@ -5,24 +5,30 @@ The node and its kubelet are played.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
+from elasticjob_api import names
 from elasticjob_api.meta import Json
 from elasticjob_kube.resources import ELASTIC_JOBS, NATIVE_POD_GROUPS, PODS
 from elasticjob_kube.session import Kube
 from elasticjob_localcluster import cluster as clusters
 
 from tests.conftest import own_cluster
+from tests.support.deploy_tools import DEPLOY, SYSTEM, Tools
 from tests.support.fake_kubelet import end, kubelet
 from tests.support.operator_process import job, operator, phase, status_of
+from tests.support.service_accounts import kubeconfig_of
 from tests.support.wait import until
 
 pytestmark = pytest.mark.thorough
 
+_RIGHTS = re.compile(r"Namespace|ServiceAccount|Lease|(Cluster)?Role(Binding)?")
 _GATE = "--feature-gates=GenericWorkload=true"
 _FLAGS = {
     "kube-apiserver": f"{_GATE} --runtime-config=scheduling.k8s.io/v1beta1=true",
@@ -135,3 +141,25 @@ async def test_a_job_that_waits_for_all_members_has_all_of_them_in_its_gang_unti
         async with kubelet(kube, namespace, node=namespace, cpu="1"):
             await with_members(kube, namespace, "3/3")
             await until("minReplicas", partial(least, kube, namespace), lambda count: count == 2)
+
+
+@pytest.mark.guarantee("native-gang")
+async def test_the_installed_account_of_the_operator_may_do_all_that_a_gang_needs(
+    cluster: clusters.Cluster, kube: Kube, namespace: str, tmp_path: Path
+) -> None:
+    tools = Tools(cluster)
+    installed = yaml.safe_load_all(tools.kubectl("kustomize", str(DEPLOY / "base")))
+    rights = [each for each in installed if _RIGHTS.fullmatch(each["kind"])]
+    given = yaml.safe_dump_all(rights)
+    tools.kubectl("apply", "--server-side", "--filename=-", given=given)
+    account = await kubeconfig_of(names.OPERATOR, cluster, kube, SYSTEM, tmp_path)
+    log = tmp_path / "log"
+    async with (
+        kubelet(kube, namespace, node=namespace, cpu="1"),
+        operator(account, None, log, f"--lease-namespace={SYSTEM}"),
+    ):
+        await kube.create(ELASTIC_JOBS, namespace, gang_job(3))
+        await with_members(kube, namespace, "3/3")
+        await end(kube, namespace, "job-worker-0", 0)
+        await until("one less", partial(least, kube, namespace), lambda count: count == 3)
+    assert "podgroups" not in log.read_text()

@@ -185,15 +185,21 @@ def index_of(pod: Json) -> int:
     return int(pod["metadata"]["labels"].get(names.LABEL_INDEX, -1))
 
 
-def refuse_resizes(cluster: Cluster) -> None:
-    """Let the API server refuse every resize."""
+def refuse_resizes(
+    cluster: Cluster,
+    why: str = "resizing is disabled",
+    *,
+    seconds: float = float("inf"),
+) -> None:
+    """Let the API server refuse every resize, for some seconds."""
     patch = cluster.kube.patch
+    end = cluster.now + seconds
 
     async def refusing(
         resource: Resource, namespace: str | None, name: str, body: Any, **options: Any
     ) -> Json:
-        if options.get("subresource") == "resize":
-            raise Refused(422, "Invalid", "resizing is disabled")
+        if options.get("subresource") == "resize" and cluster.now < end:
+            raise Refused(422, "Invalid", why)
         return await patch(resource, namespace, name, body, **options)
 
     cluster.kube.patch = refusing  # type: ignore[method-assign]

@@ -136,11 +136,16 @@ class ConfirmGone:
 
 @dataclass(frozen=True)
 class ResizePod:
-    """Change the resources of the training container in place."""
+    """Change the resources of the training container in place.
+
+    Attributes:
+        at: when this was decided, in seconds since the epoch; a repetition is the same request.
+    """
 
     name: str
     uid: str
     resources: Mapping[str, Any]
+    at: float = field(default=0.0, compare=False)
 
 
 @dataclass(frozen=True)

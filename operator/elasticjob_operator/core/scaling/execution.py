@@ -163,7 +163,8 @@ class _Execution:
             why = progress_messages.not_reached_message(remaining, len(remaining), problem)
             return self._wait_or_time_out(progress_messages.awaited_removals(remaining), why)
         if resizes.pending:
-            text = progress_messages.awaited_resizes(sorted(pod.name for pod in resizes.pending))
+            names = sorted(pod.name for pod in resizes.pending)
+            text = progress_messages.awaited_resizes(names, resizes.quotas)
             status = replace(plan.status, waiting_for=text)
             return self._write(status, requeue_after=_RESIZE_CHECK_SECONDS)
         if resizes.impossible:
@@ -202,23 +203,28 @@ class _Execution:
         """Request resizes in place, after the plan's status stores which pods and when."""
         status = self.plan.status
         requested = [pod.name for pod in resizes.to_request]
+        refused = self.observed.refused_resizes
+        anew = all(pod.metadata.uid in refused for pod in resizes.to_request)
         requested_at = status.resize_time
-        if requested_at is None or self.now - parse_time(requested_at) > _RESIZE_BATCH_SECONDS:
+        late = requested_at and self.now - parse_time(requested_at) > _RESIZE_BATCH_SECONDS
+        if requested_at is None or (late and not anew):
             requested_at = format_time(self.now)
         status = replace(
             status,
             waiting_for=progress_messages.awaited_resizes(
-                sorted([*(pod.name for pod in resizes.pending), *requested])
+                sorted([*(pod.name for pod in resizes.pending), *requested]), resizes.quotas
             ),
-            resized_pods=drain.limited([*status.resized_pods, *requested]),
+            resized_pods=drain.limited(list(dict.fromkeys([*status.resized_pods, *requested]))),
             resize_time=requested_at,
         )
         job = self.observed.job
-        requests = [
-            resize.resize_request(
-                job, pod, resize.resources_of(job.status, self.plan, pod.role, pod.index)
-            )
+        wanted = (
+            (pod, resize.resources_of(job.status, self.plan, pod.role, pod.index))
             for pod in resizes.to_request
+        )
+        requests = [
+            dataclasses.replace(resize.resize_request(job, pod, resources), at=self.now)
+            for pod, resources in wanted
         ]
         return self._act([*patches.scaling_status(self.plan, status), *requests])
 

@@ -114,9 +114,11 @@ def awaited_removals(pods: Sequence[str]) -> str:
     return _text("removed pods", "to be gone", pods)
 
 
-def awaited_resizes(pods: Sequence[str]) -> str:
-    """Return the text for pods that are resized in place."""
-    return _text("pods", "to be resized in place", pods)
+def awaited_resizes(pods: Sequence[str], quotas: Iterable[str]) -> str:
+    """Return the text for pods that are resized in place, some of which quotas refuse for now."""
+    reasons = "; ".join(sorted(quotas))
+    why = f" ({reasons}; it is tried again)" if reasons else ""
+    return _text("pods", "to be resized in place", pods, why)
 
 
 def _text(what: str, event: str, named: Sequence[str], reasons: str = "") -> str:

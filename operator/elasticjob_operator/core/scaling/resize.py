@@ -32,6 +32,12 @@ from elasticjob_operator.core.scaling.plan_membership import PlanMembership
 
 KUBELET_SILENCE_SECONDS = 30
 """Seconds after which a kubelet that reports nothing about a resize is too old for it."""
+_QUOTA_SECONDS = 30
+"""Seconds for which a resize that a quota refuses is requested again.
+
+A quota credits what another pod gives when its kubelet has reported it, or some seconds later.
+"""
+_QUOTA_RETRY_SECONDS = 2
 
 
 @dataclass
@@ -39,14 +45,16 @@ class ResizeProgress:
     """The progress of the resizes of a plan.
 
     Attributes:
-        to_request: pods whose resize has not been requested yet.
-        pending: pods whose kubelet may still do it.
+        to_request: pods whose resize has not been requested yet, or is requested again.
+        pending: pods whose kubelet may still do it, or whose request a quota has refused.
+        quotas: what those quotas say.
         impossible: pods that must be replaced instead, and why.
         done: pods that have been resized in place.
     """
 
     to_request: list[Pod] = field(default_factory=list)
     pending: list[Pod] = field(default_factory=list)
+    quotas: set[str] = field(default_factory=set)
     impossible: list[tuple[Pod, str]] = field(default_factory=list)
     done: list[Pod] = field(default_factory=list)
 
@@ -167,7 +175,13 @@ def _classify(
     now: float,
 ) -> None:
     if not _is_requested(pod, wanted):
-        if why := _why_impossible(observed, pod, wanted):
+        why = _why_impossible(observed, pod, wanted)
+        if why and _may_be_credited(observed, plan, pod, now):
+            progress.quotas.add(why)
+            refused, _ = observed.refused_resizes[pod.metadata.uid]
+            due = now - refused.at >= _QUOTA_RETRY_SECONDS
+            (progress.to_request if due else progress.pending).append(pod)
+        elif why:
             progress.impossible.append((pod, why))
         else:
             progress.to_request.append(pod)
@@ -193,6 +207,14 @@ def _api_server_refusal(observed: Observed, request: ResizePod) -> str:
     """Return why the API server has refused exactly this request; empty if it has not."""
     refused, why = observed.refused_resizes.get(request.uid, (None, ""))
     return why if refused == request else ""
+
+
+def _may_be_credited(observed: Observed, plan: ScalePlan, pod: Pod, now: float) -> bool:
+    """Return whether a quota has refused the resize, and may yet credit what others give."""
+    _, why = observed.refused_resizes.get(pod.metadata.uid, (None, ""))
+    if "exceeded quota" not in why or plan.status.resize_time is None:
+        return False
+    return now - parse_time(plan.status.resize_time) < _QUOTA_SECONDS
 
 
 def _kubelet_refusal(pod: Pod) -> str:

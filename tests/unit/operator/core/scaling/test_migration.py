@@ -225,6 +225,28 @@ async def test_a_resize_that_the_api_server_refuses_does_not_wait_for_the_time_o
     assert all("resizing is disabled" in move["message"] for move in nodes.plan("p")["migrations"])
 
 
+QUOTA = "exceeded quota: q, requested: requests.cpu=1, used: requests.cpu=4"
+
+
+async def test_a_resize_beyond_a_quota_is_tried_again_while_the_quota_may_credit_others() -> None:
+    nodes = await started(replicas=3, least=3, most=3)
+    refuse_resizes(nodes.cluster, QUOTA, seconds=20)
+    await nodes.cluster.apply(SCALE_PLANS, "p", **MORE_CPU)
+    waits_for = f"{QUOTA}; it is tried again)"
+    await nodes.until(lambda: waits_for in nodes.plan("p").get("waitingFor", ""))
+    await nodes.settle()
+    plan = nodes.plan("p")
+    assert (plan["phase"], plan.get("migrations", [])) == ("Succeeded", [])
+    assert set(nodes.requests("cpu").values()) == {"2"}
+
+
+async def test_a_resize_that_a_quota_refuses_for_long_is_a_replacement() -> None:
+    nodes = await started(replicas=3, least=3, most=3)
+    refuse_resizes(nodes.cluster, QUOTA)
+    await check_rolling_replacement(nodes, MORE_CPU)
+    assert all("exceeded quota: q" in move["message"] for move in nodes.plan("p")["migrations"])
+
+
 async def test_a_job_that_wants_replacement_gets_it_and_extended_resources_always_do() -> None:
     nodes = await started(replicas=3, least=3, most=3, autoscaling={"resize": "Replace"})
     await check_rolling_replacement(nodes, MORE_CPU)
