@@ -1,6 +1,7 @@
 """A hook of MkDocs: pages also link to files of the repository outside docs/, such as examples.
 
-The site contains these files, so that it needs no other server.
+The site contains these files, so that it needs no other server. Its search shows the command line
+first, and last the guarantees, whose page has the words of all others.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from typing import Any
 from mkdocs.structure.files import File, Files
 
 _REPOSITORY = Path(__file__).parents[1]
+_SEARCH_BOOST = {"cli.md": 300.0, "guarantees.md": 0.05}
 _LINK = re.compile(r"\]\(((?:\.\./)+[^)#\s]+)(#[^)]*)?\)")
 
 
@@ -31,8 +33,10 @@ def on_files(files: Files, *, config: Any) -> Files:
 
 
 def on_page_markdown(markdown: str, *, page: Any, **_: Any) -> str:
-    """Let the links to these files lead to their copies."""
+    """Let the links to these files lead to their copies; set the rank of the page in a search."""
     source = page.file.src_uri
+    if source in _SEARCH_BOOST:
+        page.meta["search"] = {"boost": _SEARCH_BOOST[source]}
 
     def copied(link: re.Match[str]) -> str:
         path = _outside(source, link[1])

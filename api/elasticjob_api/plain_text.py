@@ -1,4 +1,4 @@
-"""Escapes characters that control a terminal, in texts that other users and programs have written.
+"""Writes texts for people; escapes what controls a terminal in texts of others.
 
 Standard library only.
 """
@@ -55,3 +55,8 @@ class _PlainFormatter(logging.Formatter):
     def formatException(self, ei: Any) -> str:
         """Return the traceback."""
         return printable(super().formatException(ei), lines=True)
+
+
+def counted(number: int, noun: str) -> str:
+    """Return a number with its noun: 1 worker, 2 workers."""
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"

@@ -23,7 +23,7 @@ from elasticjob_client.jobs import read
 from elasticjob_client.logs import LogLine, LogOptions
 from elasticjob_client.members import Choice
 from elasticjob_client.related import Event
-from elasticjob_client.scaling import SizeChange, removal, request_size, size_change, wait_for_end
+from elasticjob_client.scaling import SizeChange, change_size, removal, size_change, wait_for_end
 from elasticjob_client.waiting import wait_for
 
 log = logging.getLogger("elasticjob.client")
@@ -93,9 +93,10 @@ class AsyncJob:
         wait: bool = False,
         timeout: float | None = None,  # noqa: ASYNC109
     ) -> str:
-        """Request another size, and return the name of the request.
+        """Request another size, and return the name of the request; empty if none is needed.
 
-        The request is a ScalePlan, ScaleOut or ScaleIn, whose status shows its progress.
+        The request is a ScalePlan, ScaleOut or ScaleIn, whose status shows its progress. A
+        suspended job resumes with the size, and one that has it already needs nothing.
 
         Args:
             size: the new size, such as 4, or the difference, such as "+2" or "-1".
@@ -224,10 +225,10 @@ class AsyncJob:
 
     async def _change(self, change: SizeChange, *, wait: bool, seconds: float | None) -> str:
         cluster = await self._cluster()
-        request = await request_size(cluster, self.name, change)
-        if wait:
+        request = (await change_size(cluster, await self.refresh(), change)).request
+        if wait and request is not None:
             await wait_for_end(cluster, request, seconds=seconds)
-        return request.name
+        return "" if request is None else request.name
 
     async def _cluster(self) -> Cluster:
         """Return the session with the job's own namespace."""

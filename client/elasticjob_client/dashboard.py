@@ -1,8 +1,9 @@
 """Serves a job's dashboard at a port of this machine, without a certificate or a token.
 
-It answers five paths: the page, its data, the stream of their changes, the last log lines of a
-member, and the logs of all, which it reads with the user's rights. The page and all headers are
-those of this package. A master gives data only, so that no server can run scripts in the browser.
+It answers six paths: the page, its data, the stream of their changes, the history of another job,
+the last log lines of a member, and the logs of all, which it reads with the user's rights. The page
+and all headers are those of this package. A master gives data only, so that no server can run
+scripts in the browser.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from elasticjob_dashboard.stream import Streams, changes
 
 from elasticjob_client.cluster import Cluster
 from elasticjob_client.errors import ClientError, NotAllowed
+from elasticjob_client.jobs import list_jobs
 from elasticjob_client.master import MasterEndpoint, wait_for_starting_master
 from elasticjob_client.page_logs import LastLines, last_lines, send_logs
 from elasticjob_client.page_server import is_own, serve_locally
@@ -120,9 +122,10 @@ class JobPage:
         self._local = local
         self.headers = {**page.headers, "Cache-Control": "no-store"}
         self._turns = turns or Turns()
+        self._large = large or LargeAnswers()
         if source is None:
             assert cluster is not None
-            source = JobSource(cluster, job, self._turns, large or LargeAnswers())
+            source = JobSource(cluster, job, self._turns, self._large)
         self.source = source
         self.streams = Streams(
             self.source.sections, most=MOST_STREAMS, seconds=STREAM_SECONDS, among=open_streams
@@ -152,6 +155,8 @@ class JobPage:
                 return web.json_response(await self._log(request))
             case "logs":
                 return await self._logs(request)
+            case "other":
+                return await self._other(request.query.get("job", ""))
             case _:
                 return web.Response(status=404, text="there is no such page\n")
 
@@ -187,6 +192,25 @@ class JobPage:
             return web.Response(status=403, text=f"{cluster}\n")
         async with self._turns.logs:
             return await send_logs(cluster, self._job, request, self.headers)
+
+    async def _other(self, job: str) -> web.Response:
+        """Answer with another job's history for a comparison; without a name, with all names."""
+        if self._cluster is None:
+            return web.Response(status=404, text="a run on this machine has no other jobs\n")
+        try:
+            if not job:
+                names = [each["metadata"]["name"] for each in await list_jobs(self._cluster)]
+                return web.json_response({"names": names})
+            source = JobSource(self._cluster, job, self._turns, self._large)
+            try:
+                found = await source.read()
+            finally:
+                await source.close()
+        except ClientError as error:
+            return refusal(error)
+        history = {name: found[name] for name in ("samples", "report") if name in found}
+        body = changes({}, history) or b"{}"
+        return web.Response(body=body, content_type="application/json")
 
     def _readable(self, request: web.Request) -> Cluster | str:
         """Return the cluster whose logs may be shown to the request; a text says why none may."""

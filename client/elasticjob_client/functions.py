@@ -8,6 +8,7 @@ and the source of the function, for tracebacks.
 from __future__ import annotations
 
 import inspect
+import io
 import sys
 import sysconfig
 from collections.abc import Callable, Iterator, Sequence
@@ -15,6 +16,7 @@ from contextlib import contextmanager
 from importlib import resources
 from os import PathLike
 from pathlib import Path, PurePath
+from types import CodeType
 from typing import Any
 
 import msgspec
@@ -26,6 +28,8 @@ from elasticjob_client.scripts import beside, local_modules
 
 MAIN = "main.py"
 """The program that runs the function."""
+_NO_FILE = "<dynamic-code>"
+"""What cloudpickle writes in place of a file's name from 3.1.3 on."""
 _MAX_SOURCE_BYTES = 128 * 1024
 """A larger source is left out; tracebacks then have file and line number only."""
 
@@ -49,7 +53,6 @@ def pack(function: Callable[..., object], arguments: Sequence[object] = ()) -> d
     if isinstance(arguments, str | bytes) or not isinstance(arguments, Sequence):
         raise ClientError(f"fn_args: {arguments!r:.40} is not a sequence; give one such as (10,)")
     try:
-        import cloudpickle
         from cloudpickle import cloudpickle as implementation
     except ModuleNotFoundError as error:
         raise ClientError(
@@ -57,7 +60,7 @@ def pack(function: Callable[..., object], arguments: Sequence[object] = ()) -> d
         ) from error
     try:
         with _own_modules_by_value(function):
-            pickled: bytes = cloudpickle.dumps((function, tuple(arguments)))
+            pickled = _pickled((function, tuple(arguments)))
     except Exception as error:  # pickling runs the user's code, which may raise any error
         raise ClientError(
             f"function {name} cannot be pickled: {error}; open files, locks and connections "
@@ -70,6 +73,22 @@ def pack(function: Callable[..., object], arguments: Sequence[object] = ()) -> d
         "function.json": msgspec.json.encode(about),
         "cloudpickle.py": inspect.getsource(implementation).encode(),
     }
+
+
+def _pickled(found: object) -> bytes:
+    """Return a pickled object whose code keeps the names of its files, for tracebacks."""
+    import cloudpickle
+
+    usual = cloudpickle.Pickler.dispatch_table
+
+    def with_file(code: CodeType) -> tuple[object, ...]:
+        make, parts = usual[CodeType](code)
+        return make, tuple(code.co_filename if each == _NO_FILE else each for each in parts)
+
+    own = {"dispatch_table": usual.new_child({CodeType: with_file})}
+    target = io.BytesIO()
+    type("Pickler", (cloudpickle.Pickler,), own)(target).dump(found)
+    return target.getvalue()
 
 
 def program(

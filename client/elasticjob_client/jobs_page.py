@@ -33,7 +33,7 @@ from elasticjob_client.errors import ClientError, NotAllowed
 from elasticjob_client.jobs import get_job, set_run_policy
 from elasticjob_client.page_server import serve_locally
 from elasticjob_client.page_source import LargeAnswers, Turns
-from elasticjob_client.scaling import request_size, size_change
+from elasticjob_client.scaling import change_size, size_change
 from elasticjob_client.visible_jobs import JobsReader, Unauthorized
 
 _MOST_PAGES = 16
@@ -114,7 +114,7 @@ def routes(
         web.get("/", page),
         web.get(f"{_JOB}/", page),
         web.get("/{what:status|stream}", data),
-        web.get(f"{_JOB}/{{what:status|stream|log|logs|offers}}", data),
+        web.get(f"{_JOB}/{{what:status|stream|log|logs|other|offers}}", data),
         web.post(f"{_JOB}/{{change:suspend|resume|scale|stop}}", data),
     ]
 
@@ -253,8 +253,7 @@ class JobsPage:
             if asked.size is None:
                 raise ClientError("size is missing: give the new number of members")
             change = size_change(asked.size, role=job.spec.autoscaling.role)
-            made = await request_size(cluster, name, change)
-            return f"{made.resource.kind} {made.name} is requested"
+            return (await change_size(cluster, job, change)).done
         fields, done = _POLICIES[match["change"]]
         await set_run_policy(cluster, name, **fields)
         return done

@@ -13,6 +13,7 @@ from elasticjob_api.indices import parse_indices
 from elasticjob_api.job_sizes import size_error, why_not_scaled
 from elasticjob_api.job_status import ENDED
 from elasticjob_api.meta import Json
+from elasticjob_api.plain_text import counted
 from elasticjob_api.pod_identity import member_of_name
 from elasticjob_api.scaleplan import FINISHED
 from elasticjob_kube.resources import ELASTIC_JOBS, SCALE_INS, SCALE_OUTS, SCALE_PLANS, Resource
@@ -64,6 +65,19 @@ class ScaleRequest:
     name: str
 
 
+@dataclass(frozen=True)
+class SizeOutcome:
+    """What became of a wanted change of size.
+
+    Attributes:
+        request: the request that was made; None if none is needed.
+        done: what was done, as a sentence without its end.
+    """
+
+    request: ScaleRequest | None
+    done: str
+
+
 def parse_size(text: str, *, role: str) -> SizeChange:
     """Return the change in a text such as 8, +2 or -1. Raises `WrongArgument`."""
     match = _SIZE.fullmatch(text)
@@ -93,6 +107,22 @@ def removal(pods: Sequence[str], *, role: str) -> SizeChange:
     if not pods or not all(isinstance(pod, str) and pod for pod in pods):
         raise WrongArgument(f"pods: {pods!r:.80}: give the name of each pod to remove")
     return SizeChange(role, pods=pods)
+
+
+async def change_size(cluster: Cluster, job: ElasticJob, change: SizeChange) -> SizeOutcome:
+    """Request a change of size; set that for the resume of a suspended job; or find it done.
+
+    Raises as `request_size`.
+    """
+    name = job.metadata.name
+    if resumes_later(job):
+        members = counted(await set_size_for_resume(cluster, job, change), change.role)
+        return SizeOutcome(None, f"job {name} is suspended; it resumes with {members}")
+    if await has_size(cluster, job, change):
+        members = counted(change.replicas or 0, change.role)
+        return SizeOutcome(None, f"job {name} has {members} already; nothing is requested")
+    request = await request_size(cluster, name, change)
+    return SizeOutcome(request, f"{request.resource.kind} {request.name} is requested")
 
 
 async def request_size(cluster: Cluster, job: str, change: SizeChange) -> ScaleRequest:

@@ -40,6 +40,7 @@ _JOB = _Sources(
         "over_time.js",
         "summary.js",
         "members.js",
+        "compare.js",
         "logs.js",
         "scaling.js",
         "lists.js",

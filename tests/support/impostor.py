@@ -58,6 +58,7 @@ async def cluster_with(
         "status": status,
     }
     answers = {
+        "GET elasticjobs": {"items": [job]},
         "GET elasticjobs/a": job,
         "GET configmaps/a-query": {"data": {"token": "t", "ca.crt": authority}},
         "GET pods": {"metadata": {"resourceVersion": "1"}, "items": list(pods)},

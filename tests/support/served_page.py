@@ -58,6 +58,22 @@ class ServedPage:
         found = [each for each in lines if request.query["find"] in each]
         return web.Response(text="\n".join([*found, "elasticjob: pod x has been deleted", ""]))
 
+    async def show_other(self, request: web.Request) -> web.Response:
+        """Answer with a job that began two hours earlier and was half as fast."""
+        if not request.query["job"]:
+            return web.json_response({"names": ["job", "earlier"]})
+        if request.query["job"] != "earlier":
+            return web.Response(status=503, text="there is no such job\n")
+        other = answers_of()
+        for sample in other.history.samples:
+            sample.time -= 2 * HOUR
+            sample.samples_per_second /= 2
+            sample.step *= 2
+        other.report.began = other.history.samples[0].time
+        sections = page_sections(other)
+        body = b'{"samples":%b,"report":%b}' % (sections["samples"], sections["report"])
+        return web.Response(body=body, content_type="application/json")
+
 
 @asynccontextmanager
 async def served_page(*, streams: int = 4) -> AsyncIterator[ServedPage]:
@@ -71,6 +87,7 @@ async def served_page(*, streams: int = 4) -> AsyncIterator[ServedPage]:
             web.get("/stream", served.show_changes),
             web.get("/log", served.show_log),
             web.get("/logs", served.show_logs),
+            web.get("/other", served.show_other),
         ]
     )
     async with served_app(app) as port:

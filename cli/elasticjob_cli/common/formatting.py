@@ -63,11 +63,6 @@ def titled(title: str, table: Table) -> list[Shown]:
     return [plain_text(), plain_text(title, style="bold"), table] if table.row_count else []
 
 
-def counted(number: int, noun: str) -> str:
-    """Return a number with its noun: 1 worker, 2 workers."""
-    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
-
-
 def format_metrics(metrics: Mapping[str, float]) -> str:
     """Return metrics on one line, in the order of their names."""
     return ", ".join(f"{name} {value:.4g}" for name, value in sorted(metrics.items()))

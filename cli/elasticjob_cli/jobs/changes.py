@@ -11,19 +11,10 @@ from elasticjob_api.elasticjob import ElasticJob
 from elasticjob_client.cluster import Access, Cluster
 from elasticjob_client.errors import ClientError, NoSuchObject, WrongArgument
 from elasticjob_client.jobs import delete_job, set_run_policy
-from elasticjob_client.scaling import (
-    SizeChange,
-    has_size,
-    parse_size,
-    request_size,
-    resumes_later,
-    set_size_for_resume,
-    wait_for_end,
-)
+from elasticjob_client.scaling import SizeChange, change_size, parse_size, wait_for_end
 from elasticjob_client.waiting import parse_milestone, wait_for
 
 from elasticjob_cli.common.arguments import Argument, Option
-from elasticjob_cli.common.formatting import counted
 from elasticjob_cli.common.local_runs import hint, local_run
 from elasticjob_cli.common.options import (
     ExactJob,
@@ -91,17 +82,13 @@ def scale(
             return
 
     async def work(cluster: Cluster, found: ElasticJob) -> str:
-        if resumes_later(found):
-            members = counted(await set_size_for_resume(cluster, found, change), change.role)
-            return f"job {found.metadata.name} is suspended; it resumes with {members}"
-        if await has_size(cluster, found, change):
-            members = counted(change.replicas or 0, change.role)
-            return f"job {found.metadata.name} has {members} already; nothing is requested"
-        request = await request_size(cluster, found.metadata.name, change)
-        name = f"{request.resource.kind} {request.name}"
+        made = await change_size(cluster, found, change)
+        if (request := made.request) is None:
+            return made.done
         if not wait:
-            return f"{name} is requested; kubectl get {request.resource.plural} shows it"
-        return f"{name}: {await wait_for_end(cluster, request, seconds=timeout)}"
+            return f"{made.done}; kubectl get {request.resource.plural} shows it"
+        end = await wait_for_end(cluster, request, seconds=timeout)
+        return f"{request.resource.kind} {request.name}: {end}"
 
     echo(run_on_job(access, job, work))
 

@@ -13,6 +13,7 @@ from elasticjob_api.elasticjob import ElasticJob
 from elasticjob_api.elasticpool import ElasticPool
 from elasticjob_api.job_status import ENDED
 from elasticjob_api.meta import Json
+from elasticjob_api.plain_text import counted
 from elasticjob_api.pooled_jobs import elastic_role, member_requests, pool_of
 from elasticjob_api.quantity import parse_quantity
 from elasticjob_api.scaleplan import FINISHED, ScalePlan
@@ -24,7 +25,6 @@ from elasticjob_kube.resources import ELASTIC_JOBS, ELASTIC_POOLS, SCALE_PLANS
 from elasticjob_cli.common.arguments import Argument, Option, with_typer
 from elasticjob_cli.common.formatting import (
     UNKNOWN,
-    counted,
     format_age,
     key_value_table,
     plain_text,

@@ -125,7 +125,8 @@ async def _job(cluster: Cluster, job: str, *, live: bool) -> AsyncGenerator[Show
         except ClientError as error:
             if last is None:
                 stored = await stored_master(cluster, job, error)
-                yield Page(job_view(stored.answers), plain_text(stored.why))
+                phase = stored.answers.report.outcome.phase
+                yield Page(job_view(stored.answers, phase=phase), plain_text(stored.why))
                 return
             if not live:
                 raise
@@ -162,12 +163,12 @@ def sparkline(values: Sequence[float], width: int = SPARK_WIDTH) -> str:
     return "".join(_BARS[min(int(8 * max(each, 0.0) / most), 7)] for each in shown)
 
 
-def job_view(answers: job_pb2.StoredAnswers) -> Shown:
-    """Return the view of a job from the answers of its master."""
+def job_view(answers: job_pb2.StoredAnswers, *, phase: str = "") -> Shown:
+    """Return the view of a job from the answers of its master; `phase`: its own, without one."""
     status = answers.status
     progress = status.progress
     name = f"{status.namespace}/{status.job_name}"
-    state = f"  {format_phase(status.phase)}, world of {status.world_size}"
+    state = f"  {phase or f'{format_phase(status.phase)}, world of {status.world_size}'}"
     parts: list[Shown] = [plain_text(name, "bold").append(state), _steps(progress)]
     rates = [sample.samples_per_second for sample in answers.history.samples]
     if rates:

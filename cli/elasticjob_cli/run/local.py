@@ -13,6 +13,7 @@ from typing import NamedTuple, TypeVar
 
 from elasticjob_api import names
 from elasticjob_api.meta import Json
+from elasticjob_api.plain_text import counted
 from elasticjob_api.times import format_time
 from elasticjob_api.v1 import job_pb2
 from elasticjob_client.answers import Master
@@ -20,7 +21,7 @@ from elasticjob_client.errors import ClientError, JobEnded, MasterUnavailable, N
 from elasticjob_client.master import MasterEndpoint
 from elasticjob_client.scaling import SizeChange
 
-from elasticjob_cli.common.formatting import UNKNOWN, counted, format_age, format_steps, table_of
+from elasticjob_cli.common.formatting import UNKNOWN, format_age, format_steps, table_of
 from elasticjob_cli.common.local_runs import LOCAL, RunInfo, base_folder, find, runs
 from elasticjob_cli.common.tables import Table
 from elasticjob_cli.run import control

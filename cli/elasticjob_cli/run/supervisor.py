@@ -11,11 +11,11 @@ from collections.abc import Coroutine, Sequence
 from pathlib import Path
 
 from elasticjob_api.last_words import MAX_MESSAGE, cause_first
+from elasticjob_api.plain_text import counted
 from elasticjob_client.errors import ClientError
 from elasticjob_localcluster.training_library import with_training_library
 from elasticjob_processes.killing import kill_marked, shell_code
 
-from elasticjob_cli.common.formatting import counted
 from elasticjob_cli.run import control, workers
 from elasticjob_cli.run.environment import Run, agent_environment
 from elasticjob_cli.run.master_process import MasterProcess

@@ -17,7 +17,7 @@ const BOUNDS = {
   },
 };
 
-// options: {height, bounds, stepped, area, log, time: whether its axis is of time, not of steps; last: whether it shows that axis; range, marks, onCursor, onSelect}
+// options: {height, bounds, stepped, area, log, time: whether its axis is of time, not of steps; both: whether another job's values follow; last: whether it shows that axis; range, marks, onCursor, onSelect}
 function timeChart(parent, width, data, options) {
   const whole = BOUNDS.members === options.bounds;
   const y = axis({ size: 52, gap: 4, space: 28, values: (_, splits) => options.strip ? [] : splits.map(axisText) });
@@ -46,12 +46,12 @@ function timeChart(parent, width, data, options) {
         ] }),
       y,
     ],
-    series: [{}, {
+    series: [{}, ...[{
       stroke: color(options.stroke || "main"), width: 1.5, points: { show: false }, gaps: plot => options.pauses().map(
         each => [each.from, each.to].map(({ x }) => Math.round(plot.valToPos(x, "x", true)))),
       fill: options.area ? color("fill") : undefined,
-      paths: options.stepped ? uPlot.paths.stepped({ align: 1 }) : undefined,
-    }],
+    }, ...options.both ? [{ stroke: color("text"), width: 1.5, dash: [5, 4], points: { show: false } }] : []].map(each => (
+      { ...each, paths: options.stepped ? uPlot.paths.stepped({ align: 1 }) : undefined }))],
     hooks: {
       draw: [plot => options.strip ? drawStrip(plot, options.intervals()) : drawMarks(plot, options.marks())],
       setCursor: [plot => options.onCursor(plot)],

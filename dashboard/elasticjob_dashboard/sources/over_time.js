@@ -3,7 +3,7 @@
 const PROBLEMS = new Set(["MemberLost", "ProcessFailed", "ProcessRestarted", "NodeUnfit", "Stalled", "RestartedForStall",
   "StragglerFound", "WorldNotTaken", "StateOutdated", "ShardsFailed"]);
 const NEAR = 8; // pixels
-const past = { samples: [], intervals: [], pauses: [], marks: [], plots: [], titles: [], shape: "", view: null, last: 0, shown: null, plot: null, steps: false, log: false };
+const past = { samples: [], other: [], intervals: [], pauses: [], marks: [], plots: [], titles: [], shape: "", view: null, last: 0, shown: null, plot: null, steps: false, log: false };
 const LONGEST_WHY = 240;
 const WITHOUT_CHANGE = new Set(["Superseded", "Cancelled"]); // phases of plans that have changed nothing
 const LEAST_PAUSE = 5; // seconds
@@ -12,6 +12,7 @@ function overTime(samples, plans, events) {
   const inTime = samples.filter(each => drawable(each.time) !== null).sort((one, other) => one.time - other.time);
   const usable = (past.steps ? ofSteps(inTime) : inTime).map(each => ({ ...each, x: past.steps ? each.step : each.time }));
   past.samples = usable;
+  past.other = laidOver(inTime);
   past.intervals = usable.slice(1).map((each, position) => interval(usable[position], each)).filter(Boolean);
   past.pauses = past.intervals.filter(each => each.pause);
   past.marks = [
@@ -21,7 +22,7 @@ function overTime(samples, plans, events) {
       why: each.message })),
   ].sort((one, other) => one.time - other.time).map(each => ({ ...each, x: xAt(each.time) }));
   const names = [...new Set(usable.flatMap(each => Object.keys(each.metrics || {})))].slice(0, 8);
-  const shape = JSON.stringify([names, past.intervals.length > 0, past.steps, past.log]);
+  const shape = JSON.stringify([names, past.intervals.length > 0, past.steps, past.log, compared.name]);
   if (shape !== past.shape) {
     past.shape = shape;
     build(names);
@@ -61,7 +62,8 @@ function interval(one, other) {
 }
 const PAUSES = new Set(["suspended", "waiting", "withoutMaster"]);
 
-const columns = read => [past.samples.map(each => each.x), past.samples.map(each => drawable(read(each)))];
+const column = (samples, read) => [samples.map(each => each.x), samples.map(each => drawable(read(each)))];
+const columns = read => compared.name ? uPlot.join([column(past.samples, read), column(past.other, read)]) : column(past.samples, read);
 
 function build(names) {
   const target = by("charts");
@@ -81,14 +83,15 @@ function build(names) {
     each.value = put(title, "b");
     return timeChart(put(target, "div"), target.clientWidth, columns(each.read), {
       ...each, last: position === past.titles.length - 1, time: !past.steps, range: bounds, marks: () => past.marks, pauses: () => past.pauses, intervals: () => past.intervals,
-      onCursor: moved, onSelect: view => zoom(view),
+      both: compared.name !== "", onCursor: moved, onSelect: view => zoom(view),
     });
   });
 }
 
 // The shown range. A range that follows is the last so many seconds.
 function bounds() {
-  const first = past.samples[0]?.x ?? 0, latest = past.samples.at(-1)?.x ?? 1;
+  const first = Math.min(past.samples[0]?.x ?? 0, past.other[0]?.x ?? Infinity);
+  const latest = Math.max(past.samples.at(-1)?.x ?? 1, past.other.at(-1)?.x ?? -Infinity);
   if (past.view) return past.view;
   const from = past.last ? Math.max(first, xAt((past.samples.at(-1)?.time ?? 0) - past.last)) : first;
   return [from, Math.max(latest, from + 10)];
@@ -121,7 +124,8 @@ function moved(plot) {
   if (moving) return;
   moving = true;
   const index = plot.cursor.idx;
-  past.shown = plot.cursor.left >= 0 && index !== undefined ? index : null;
+  past.shown = plot.cursor.left >= 0 && index !== undefined && index !== null
+    ? Math.max(past.samples.findLastIndex(each => each.x <= plot.data[0][index]), 0) : null;
   past.plot = past.shown === null ? null : plot;
   readout();
   moving = false;
@@ -131,8 +135,9 @@ function readout() {
   const { plot } = past;
   const index = past.shown ?? past.samples.length - 1, sample = past.samples[index], target = by("readout");
   const during = sample && past.intervals.find(each => each.to === sample);
+  const reached = plot ? plot.posToVal(plot.cursor.left, "x") : sample?.x, other = past.other.findLast(each => each.x <= reached);
   past.titles.forEach(each => write(each.value, each.strip ? during ? `${percent(during.share)} training` : ""
-    : sample ? text(each.read(sample)) : ""));
+    : sample ? [sample, other].filter(Boolean).map(one => text(each.read(one))).join(" \u00b7 ") : ""));
   target.replaceChildren();
   if (!sample) {
     target.textContent = "No samples yet; they begin with the first reported step.";

@@ -49,6 +49,26 @@ async def test_the_dashboard_serves_its_own_page_and_no_html_of_a_server(
             assert "Set-Cookie" not in answer.headers
 
 
+@pytest.mark.guarantee("page-shows-the-job")
+async def test_the_history_of_another_job_is_read_with_the_users_rights(
+    tmp_path: Path, address: str
+) -> None:
+    async with (
+        impostor(address, tmp_path) as master,
+        cluster_with(tmp_path, address=address, authority=master.authority) as cluster,
+        serve_dashboard(cluster, "a") as url,
+        aiohttp.ClientSession(url) as http,
+    ):
+        master.body = b'{"phase": "p", "samples": [{"step": 1}], "report": {"began": 2}}'
+        async with http.get("/other", params={"job": "a"}) as answer:
+            history = await answer.json()
+        assert history == {"samples": [{"step": 1}], "report": {"began": 2}}
+        async with http.get("/other", params={"job": "b"}) as answer:
+            assert (answer.status, "not found" in await answer.text()) == (503, True)
+        async with http.get("/other") as answer:
+            assert await answer.json() == {"names": ["a"]}
+
+
 @pytest.mark.guarantee("local-dashboard")
 async def test_only_pods_that_the_job_controls_and_has_named_are_its_pods(tmp_path: Path) -> None:
     own = (

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from pathlib import Path
 from typing import Any
@@ -9,6 +10,8 @@ from typing import Any
 import msgspec
 import pytest
 from elasticjob_api.elasticjob import ElasticJob
+from elasticjob_client.aio_job import AsyncJob
+from elasticjob_client.cluster import Cluster
 from elasticjob_client.errors import ClientError, JobEnded
 from elasticjob_client.scaling import SizeChange, parse_size, refusal, removal, request_size
 
@@ -113,3 +116,28 @@ async def test_a_difference_is_left_to_the_operator_while_other_requests_are_und
         assert made.name == "ux-1"
         with pytest.raises(ClientError, match="above maxReplicas 4"):
             await request_size(cluster, "ux", parse_size("9", role="worker"))
+
+
+@pytest.mark.parametrize(
+    ("policy", "size", "asked"),
+    [
+        ({"suspend": True}, 4, [{"spec": {"replicaSpecs": {"worker": {"replicas": 4}}}}]),
+        ({}, 3, []),
+    ],
+)
+async def test_python_sets_the_size_of_a_resume_and_requests_no_size_that_the_job_has(
+    tmp_path: Path, policy: dict[str, Any], size: int, asked: list[dict[str, Any]]
+) -> None:
+    found = job("Suspended" if policy else "Running", **policy)
+    api = PlayedApi(
+        {f"GET {kind}": {"items": []} for kind in ("scaleins", "scaleouts", "scaleplans")}
+        | {"GET elasticjobs/ux": found, "PATCH elasticjobs/ux": found}
+    )
+    async with api.cluster(tmp_path) as cluster:
+
+        async def session() -> Cluster:
+            return cluster
+
+        known = msgspec.convert(found, ElasticJob)
+        assert await AsyncJob(session, known).scale(size, wait=True) == ""
+    assert [json.loads(body) for body in api.bodies] == asked

@@ -52,15 +52,19 @@ async def test_a_count_shows_its_jobs_and_the_filter_is_in_the_address() -> None
         assert [*page.problems, *linked.problems] == []
 
 
-async def test_a_click_sorts_by_a_column_and_the_third_gives_the_first_order_again() -> None:
+@pytest.mark.parametrize("width", [1280, 390])
+async def test_a_click_sorts_by_a_column_and_the_third_gives_the_first_order_again(
+    width: int,
+) -> None:
     jobs = [
         job("a", "Running", samplesPerSecond=100.0),
         job("b", "Retrying"),
         job("c", "Running", samplesPerSecond=20.0),
     ]
     async with served_jobs(jobs) as url, open_browser() as browser:
-        page = await visit(browser, f"{url}#token={TOKEN}")
+        page = await visit(browser, f"{url}#token={TOKEN}", width=width)
         await page.until_text("#counts", "3 jobs")
+        assert await page.page.evaluate("document.documentElement.scrollWidth") == width
         shown = []
         for _ in range(4):
             order = await page.page.get_attribute("#jobs th:nth-child(4)", "aria-sort")

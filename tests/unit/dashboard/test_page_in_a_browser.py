@@ -27,6 +27,19 @@ async def drawn(page: Visit, *parts: float) -> list[int]:
     return found
 
 
+async def dark(page: Visit) -> bool:
+    """Return whether the first chart has pixels in the color of text: another job's line."""
+    found: bool = await page.page.evaluate(
+        """() => {
+            const canvas = document.querySelector("#charts canvas"), { width, height } = canvas;
+            const { data } = canvas.getContext("2d").getImageData(0, 0, width, height);
+            return [...data.keys()].some(
+                at => at % 4 === 0 && `${data.subarray(at, at + 4)}` === "27,36,48,255");
+        }"""
+    )
+    return found
+
+
 async def shows_all(page: Visit) -> bool:
     """Return whether the charts show the whole time."""
     button = page.page.locator("[data-range='0']")
@@ -227,6 +240,34 @@ async def test_over_steps_repeated_ones_count_once_and_a_log_scale_has_positive_
         await page.page.keyboard.press("[")
         await page.until_text("#readout", "more is faster")
         assert page.problems == []
+
+
+@pytest.mark.guarantee("page-shows-the-job")
+async def test_another_job_is_laid_over_the_charts_by_step_or_from_the_begin_of_both() -> None:
+    async with served_page() as served, open_browser() as browser:
+        page = await visit(browser, served.url)
+        await page.until_text("#charts", "samples/s\n200")
+        assert not await dark(page)
+        await page.page.focus("#other")
+        await page.page.wait_for_selector("#others option[value='earlier']", state="attached")
+        assert await page.page.locator("#others option").count() == 1
+        await page.page.fill("#other", "earlier")
+        await page.page.press("#other", "Enter")
+        await page.until_text("#compared", "Dashed: earlier")
+        await page.until_text("#charts", "samples/s\n200 · 100", "loss\n0.0099")
+        assert await dark(page), "the other job's line is drawn, too"
+        await page.page.click("[data-axis='steps']")
+        await page.page.focus("#charts")
+        await page.page.keyboard.press("]")
+        await page.until_text("#readout", "step 50", "more is faster")
+        await page.until_text("#charts", "samples/s\n100 · 50", "loss\n0.019608 · 0.038462")
+        await page.page.fill("#other", "nobody")
+        await page.page.press("#other", "Enter")
+        await page.until_text("#compared", "there is no such job")
+        await page.until(
+            "one job", lambda: page.text("#charts"), lambda text: "samples/s\n200\n" in text
+        )
+        assert all("503" in each for each in page.problems)
 
 
 @pytest.mark.guarantee("page-shows-the-job")

@@ -122,7 +122,9 @@ async def test_a_name_that_does_not_exist_gets_a_suggestion(tmp_path: Path) -> N
 
 async def test_top_of_an_ended_job_shows_the_last_answers_of_its_master(tmp_path: Path) -> None:
     stored = job_pb2.StoredAnswers(job_uid="u", time=1)
+    stored.status.namespace = "ns"
     stored.status.job_name = "a"
+    stored.status.phase = job_pb2.JOB_PHASE_WAITING
     stored.status.progress.step = 42
     job = {
         "metadata": {"name": "a", "namespace": "ns", "uid": "u"},
@@ -138,5 +140,5 @@ async def test_top_of_an_ended_job_shows_the_last_answers_of_its_master(tmp_path
     )
     code, said = await answer_of(api, tmp_path, "top", "a")
     assert code == 0, said
-    assert "step 42" in said
+    assert said.startswith("ns/a  Succeeded\nstep 42\n")
     assert "has ended, as Succeeded; this is as of 1970-01-01T00:00:01Z" in " ".join(said.split())
