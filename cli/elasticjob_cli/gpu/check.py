@@ -23,7 +23,6 @@ from elasticjob_cli.gpu.runs import CheckFailed, LocalRun, Process, output, runn
 
 _SECONDS = 300.0
 """For all checks together; what is under way then may take another minute to end."""
-_SCRIPT_SECONDS = 90.0
 _QUIET_SECONDS = 8.0
 """A process in standby rests for a second at most between its imports."""
 _ABOUT = (
@@ -49,7 +48,7 @@ def check_gpu(python: str) -> Iterator[Measured]:
     """
     deadline = time.monotonic() + _SECONDS
     try:
-        torch, *gpus = json.loads(output([python, "-c", _ABOUT], _SCRIPT_SECONDS))
+        torch, *gpus = json.loads(output([python, "-c", _ABOUT], _SECONDS))
     except (OSError, CheckFailed, subprocess.TimeoutExpired) as error:
         raise ClientError(
             f"{python} has no PyTorch ({str(error)[-200:]}): name another Python with --python"
@@ -60,8 +59,8 @@ def check_gpu(python: str) -> Iterator[Measured]:
     with TemporaryDirectory(prefix="elasticjob-gpu-") as name:
         folder = Path(name)
         parts: dict[str, Callable[[], Iterator[Measured]]] = {
-            "node check": lambda: _product(python),
-            "checkpoint in memory": lambda: _copies(python, "4" if on_gpu else "0.25"),
+            "node check": lambda: _product(python, deadline),
+            "checkpoint in memory": lambda: _copies(python, deadline, "4" if on_gpu else "0.25"),
             "run -n 1": lambda: _alone(python, folder / "one", deadline, on_gpu=on_gpu),
             "run -n 2": lambda: _together(python, folder / "two", deadline),
         }
@@ -72,19 +71,20 @@ def check_gpu(python: str) -> Iterator[Measured]:
                 yield Measured(part, problem=str(error))
 
 
-def _product(python: str) -> Iterator[Measured]:
+def _product(python: str, deadline: float) -> Iterator[Measured]:
     benchmark = [sys.executable, "-m", "elasticjob_agent.node_benchmark"]
-    found = json.loads(output([*benchmark, python, str(_SCRIPT_SECONDS / 2)], _SCRIPT_SECONDS))
+    left = deadline - time.monotonic()
+    found = json.loads(output([*benchmark, python, str(left)], left))
     if "device_seconds" not in found:
-        raise CheckFailed(found.get("errors") or f"not done within {_SCRIPT_SECONDS / 2:g} s")
+        raise CheckFailed(found.get("errors") or f"not done within {left:.0f} s")
     name = f"node check: matrix product, {found['device']}"
     yield Measured(name, 1000 * found["device_seconds"], "ms")
 
 
-def _copies(python: str, most_gib: str) -> Iterator[Measured]:
+def _copies(python: str, deadline: float, most_gib: str) -> Iterator[Measured]:
     with TemporaryDirectory(prefix="elasticjob-gpu-", dir="/dev/shm") as memory:
         script = str(Path(__file__).with_name("copying.py"))
-        found = json.loads(output([python, script, memory, most_gib], _SCRIPT_SECONDS))
+        found = json.loads(output([python, script, memory, most_gib], deadline - time.monotonic()))
     yield Measured("state", found.pop("gib"), "GiB")
     for name, speed in found.items():
         yield Measured(name, speed, "GiB/s")
