@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +19,7 @@ from elasticjob_client.page_logs import LONGEST_LINE
 from elasticjob_client.related import pods_of
 from elasticjob_dashboard.page import Page
 
-from tests.support.impostor import OWNER, cluster_with, impostor, pod
+from tests.support.impostor import OWNER, Impostor, cluster_with, impostor, pod
 from tests.support.loopback import loopback_network
 
 
@@ -28,16 +29,27 @@ def address() -> Iterator[str]:
         yield f"{network}.1"
 
 
+@asynccontextmanager
+async def page_of(
+    address: str, folder: Path, *, pods: tuple[dict[str, Any], ...] = (), log: str = ""
+) -> AsyncIterator[tuple[Impostor, aiohttp.ClientSession]]:
+    """Serve the page of a job whose master is an impostor, and open a session with it."""
+    async with (
+        impostor(address, folder) as master,
+        cluster_with(
+            folder, address=address, authority=master.authority, pods=pods, log=log
+        ) as cluster,
+        serve_dashboard(cluster, "a") as url,
+        aiohttp.ClientSession(url) as http,
+    ):
+        yield master, http
+
+
 @pytest.mark.guarantee("local-dashboard")
 async def test_the_dashboard_serves_its_own_page_and_no_html_of_a_server(
     tmp_path: Path, address: str
 ) -> None:
-    async with (
-        impostor(address, tmp_path) as master,
-        cluster_with(tmp_path, address=address, authority=master.authority) as cluster,
-        serve_dashboard(cluster, "a") as url,
-        aiohttp.ClientSession(url) as http,
-    ):
+    async with page_of(address, tmp_path) as (_, http):
         async with http.get("/") as answer:
             assert await answer.text() == Page(reads_logs=True).text
             assert answer.headers["Content-Security-Policy"].startswith("default-src 'none'")
@@ -53,12 +65,7 @@ async def test_the_dashboard_serves_its_own_page_and_no_html_of_a_server(
 async def test_the_history_of_another_job_is_read_with_the_users_rights(
     tmp_path: Path, address: str
 ) -> None:
-    async with (
-        impostor(address, tmp_path) as master,
-        cluster_with(tmp_path, address=address, authority=master.authority) as cluster,
-        serve_dashboard(cluster, "a") as url,
-        aiohttp.ClientSession(url) as http,
-    ):
+    async with page_of(address, tmp_path) as (master, http):
         master.body = b'{"phase": "p", "samples": [{"step": 1}], "report": {"began": 2}}'
         async with http.get("/other", params={"job": "a"}) as answer:
             history = await answer.json()
@@ -102,14 +109,7 @@ async def test_the_dashboard_reads_bounded_logs_of_the_jobs_pods_for_its_own_acc
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, address: str
 ) -> None:
     pods = (pod("a-worker-0", "worker", "0"), pod("a-worker-1", "worker", "0"))
-    async with (
-        impostor(address, tmp_path) as master,
-        cluster_with(
-            tmp_path, address=address, authority=master.authority, pods=pods, log="x" * 5000
-        ) as cluster,
-        serve_dashboard(cluster, "a") as url,
-        aiohttp.ClientSession(url) as http,
-    ):
+    async with page_of(address, tmp_path, pods=pods, log="x" * 5000) as (_, http):
 
         async def log(name: str) -> dict[str, Any]:
             async with http.get("/log", params={"pod": name}) as answer:
@@ -144,18 +144,7 @@ async def test_the_logs_of_all_members_are_searched_for_the_users_own_account(
     ]
     waiting = pod("a-worker-0-1", "worker", "0")
     lines = "\n".join(("step 1", "\x1b[31mRunTimeError: no", "x" * 300_000))
-    async with (
-        impostor(address, tmp_path) as master,
-        cluster_with(
-            tmp_path,
-            address=address,
-            authority=master.authority,
-            pods=(*own, waiting),
-            log=lines,
-        ) as cluster,
-        serve_dashboard(cluster, "a") as url,
-        aiohttp.ClientSession(url) as http,
-    ):
+    async with page_of(address, tmp_path, pods=(*own, waiting), log=lines) as (_, http):
 
         async def logs(find: str) -> tuple[int, str]:
             async with http.get("/logs", params={"find": find}) as answer:
