@@ -31,6 +31,8 @@ _BACK_OFF_SECONDS = (0.1, 0.5, 1.0, 2.0, 5.0)
 """Pauses after consecutive failures; the last one is repeated."""
 _SHORTEST_WATCH_SECONDS = 1.0
 """A watch that ends sooner without an event counts as failed. A longer one resets the back-off."""
+_BUSY = 429
+"""From this status on an error is that of a running server, which was not restored just now."""
 _MAX_DELETED_REMEMBERED = 10_000
 """The number of deleted objects whose last version is kept: a late answer to a write must not bring
 one of them back.
@@ -139,6 +141,8 @@ class Informer(Generic[T]):
         self._deleted_at: dict[str, int] = {}
         self._is_missing = False
         self.synced = asyncio.Event()
+        self.is_trusted = True
+        """Whether no connection was lost since the storage was last known not to be restored."""
 
     def __iter__(self) -> Iterator[T]:
         return iter(self._objects.values())
@@ -166,6 +170,7 @@ class Informer(Generic[T]):
                     version = await self._list()
                     self.synced.set()
                     self._log_missing(is_missing=False)
+                self.is_trusted = True
                 async for event in self._kube.watch(
                     self._resource, self._namespace, resource_version=version, **self._selectors
                 ):
@@ -181,6 +186,8 @@ class Informer(Generic[T]):
                 failures = 0  # the watch worked, though it had no event
             if failure is None:
                 continue
+            if isinstance(failure, KubeError) and failure.status < _BUSY:
+                self.is_trusted = False
             pause = _BACK_OFF_SECONDS[min(failures, len(_BACK_OFF_SECONDS) - 1)]
             failures += 1
             if isinstance(failure, NotFound):

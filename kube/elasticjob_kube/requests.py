@@ -89,10 +89,16 @@ class Requests:
     def guarded(self, before_write: Callable[[], None]) -> Self:
         """Return the same session, but every write first calls `before_write`.
 
-        If `before_write` raises, the write is not sent.
+        If `before_write` raises, the write is not sent. It is called after that of this session.
         """
+        earlier = self._before_write or (lambda: None)
+
+        def before() -> None:
+            earlier()
+            before_write()
+
         session = copy.copy(self)
-        session._before_write = before_write
+        session._before_write = before
         return session
 
     def low_priority(self) -> Self:

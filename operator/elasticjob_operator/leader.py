@@ -10,6 +10,7 @@ from typing import Any
 
 from elasticjob_api import names
 from elasticjob_api.elasticpool import ElasticPool
+from elasticjob_kube.errors import TryLater
 from elasticjob_kube.informer import Informer
 from elasticjob_kube.resources import PODS
 from elasticjob_kube.session import Kube
@@ -57,6 +58,7 @@ class Leader:
     """
 
     def __init__(self, kube: Kube, config: Config, scope: Scope, led: Led) -> None:
+        kube = kube.guarded(self._check_storage)
         self._config = config
         self._scope = scope
         self._store = led.store
@@ -167,6 +169,19 @@ class Leader:
             yield from self._quota.tasks()
         yield watch_limit_ranges(kube, self._store, self._scope)
         yield from self._infrastructure.tasks(self._scope, network_policies=config.network_policies)
+
+    def _check_storage(self) -> None:
+        """Raise if the storage may have been restored since the pods were listed.
+
+        Until a failed watch has found that it was not, the cached jobs may be gone: the first watch
+        that lists again would let this operator make their deleted objects once more.
+
+        Raises:
+            TryLater: the write must wait for the watch of pods.
+        """
+        if self._rewound.is_set() or not self._pods.is_trusted:
+            message = "not written: the watch of pods failed; the storage may have been restored"
+            raise TryLater(0, "Unconfirmed", message)
 
     async def _end_if_rewound(self) -> None:
         await self._rewound.wait()

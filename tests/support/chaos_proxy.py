@@ -11,7 +11,7 @@ import asyncio
 import json
 import random
 import ssl
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Collection
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -51,11 +51,17 @@ When = Literal["before", "after"]
 
 @dataclass
 class WriteRequest:
-    """A write that reached the proxy; `status` is the server's answer, 0 if there was none."""
+    """A write that reached the proxy.
+
+    Attributes:
+        status: the server's answer; 0 if there was none.
+        body: its body.
+    """
 
     method: str
     path: str
     status: int = 0
+    body: bytes = b""
 
 
 @dataclass
@@ -69,6 +75,7 @@ class ChaosProxy:
         on_write: called with every write, before and after the server handles it.
         refuses_watches: while set, no watch begins.
         delay: seconds that every POST of a pod takes longer; unset: none.
+        slow_lists: the kinds of which lists take `SLOW_SECONDS` longer, in plural.
         oldest: watches from a version before this one are rejected as too old.
     """
 
@@ -78,6 +85,7 @@ class ChaosProxy:
     on_write: Callable[[WriteRequest, When], None] | None = None
     refuses_watches: bool = False
     delay: float = 0.0
+    slow_lists: Collection[str] = ()
     oldest: int = 0
     faults: dict[str, int] = field(default_factory=dict)
     _server: str = ""
@@ -102,13 +110,14 @@ class ChaosProxy:
             self._call_on_write(write, "before")
         if fault == "lost before":
             return _lost(request)
-        if fault == "slow":
+        is_list = request.method == "GET" and request.path.rpartition("/")[2] in self.slow_lists
+        if fault == "slow" or is_list:
             await asyncio.sleep(SLOW_SECONDS)
         if fault in ("429", "500", "503"):
             return _refusal(int(fault))
         if self.delay and request.method == "POST" and request.path.endswith("/pods"):
             await asyncio.sleep(self.delay)
-        body = await request.read()
+        body = write.body = await request.read()
         async with self._send(request, body) as answer:
             data = await answer.read()
         write.status = answer.status

@@ -214,6 +214,36 @@ async def test_a_collection_that_was_restored_from_a_backup_is_listed_again(
         assert await informer_versions(collection, monkeypatch) == {"a": 5, "b": 3}
 
 
+@pytest.mark.guarantee("storage-restored")
+@pytest.mark.parametrize(("status", "trusted"), [(0, False), (410, False), (429, True)])
+async def test_what_is_cached_is_not_trusted_after_a_lost_watch_until_the_storage_is_checked(
+    status: int, trusted: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    error = Expired(status, "", "") if status == 410 else TryLater(status, "", "")
+    collection = Collection([error])
+    informer: Informer[Thing] = Informer(
+        collection,  # type: ignore[arg-type]
+        PODS,
+        Thing,
+        on_change=lambda _, __: None,
+    )
+    monkeypatch.setattr(informers, "_BACK_OFF_SECONDS", (0.0,))
+    asked: list[bool] = []
+    answer = collection.list
+
+    async def noted(*args: Any, **options: Any) -> Any:
+        asked.append(informer.is_trusted)
+        return await answer(*args, **options)
+
+    monkeypatch.setattr(collection, "list", noted)
+    running = asyncio.create_task(informer.run())
+    await collection.all_read.wait()
+    assert asked == [True, trusted]
+    assert informer.is_trusted
+    running.cancel()
+    await asyncio.wait([running])
+
+
 @pytest.mark.parametrize("end", [[], [Expired(410, "Expired", "")]], ids=["ended", "expired"])
 async def test_watches_that_end_at_once_restart_after_a_pause(
     end: list[Any], monkeypatch: pytest.MonkeyPatch
