@@ -43,6 +43,7 @@ class PodWorker:
     Attributes:
         pod: as last observed.
         containers: its containers.
+        exists: whether it exists, as last observed.
     """
 
     def __init__(self, context: NodeContext, pod: Pod) -> None:
@@ -53,7 +54,7 @@ class PodWorker:
         self.containers = PodContainers(
             context, pod, self._directory, self._wakeup, lambda: self._terminating
         )
-        self._exists = True
+        self.exists = True
         self._started_at: str = pod.status.get("startTime") or format_time(time.time())
         self._address: str = pod.status.get("podIP") or ""
         self._mounted = False
@@ -79,13 +80,13 @@ class PodWorker:
     def _terminating(self) -> bool:
         return (
             self._failure is not None
-            or not self._exists
+            or not self.exists
             or self.pod.metadata.deletion_timestamp is not None
         )
 
     def update(self, pod: Pod | None) -> None:
         """Replace the observed pod; None if it no longer exists."""
-        self._exists = pod is not None
+        self.exists = pod is not None
         self.pod = self.containers.pod = pod or self.pod
         if self.pod.spec.get("ephemeralContainers") and not self._warned_of_ephemeral_containers:
             self._warned_of_ephemeral_containers = True
@@ -101,10 +102,14 @@ class PodWorker:
         self._status_writer.forget()
         self._wakeup.now()
 
-    async def run(self) -> None:
-        """Run the pod until it no longer exists; when cancelled, kill its processes at once."""
+    async def run(self, pause: float = 0.0) -> None:
+        """Run the pod until it no longer exists; when cancelled, kill its processes at once.
+
+        `pause`: the seconds before that.
+        """
         try:
-            while self._exists or self.containers.processes:
+            await asyncio.sleep(pause)
+            while self.exists or self.containers.processes:
                 self._wakeup.reset()
                 self.containers.collect_exits()
                 await self._sync(time.time())
@@ -217,8 +222,8 @@ class PodWorker:
 
     async def _terminate(self) -> None:
         """Stop the containers; when none runs, confirm the pod's deletion."""
-        self.containers.stop(self.pod.grace_seconds if self._exists else 1.0)
-        if self.containers.processes or not self._exists:
+        self.containers.stop(self.pod.grace_seconds if self.exists else 1.0)
+        if self.containers.processes or not self.exists:
             return
         if self._address:
             self.containers.terminate_waiting()
@@ -234,10 +239,10 @@ class PodWorker:
             await self._context.kube.delete(
                 PODS, meta.namespace, meta.name, uid=meta.uid, grace_seconds=0
             )
-            self._exists = False
+            self.exists = False
             self._wakeup.now()
         except NotFound:
-            self._exists = False
+            self.exists = False
             self._wakeup.now()
         except KubeError as error:
             log.warning("pod %s could not be deleted: %s", self.pod.key, error)
@@ -271,7 +276,7 @@ class PodWorker:
         return status
 
     def _report_status(self, now: float) -> None:
-        if self._exists and not self._finished_before:
+        if self.exists and not self._finished_before:
             self._wakeup.at(self._status_writer.write_if_due(self.pod, self._status(now), now))
 
 

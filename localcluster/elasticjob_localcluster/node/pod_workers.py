@@ -9,6 +9,7 @@ from decimal import Decimal
 
 from elasticjob_localcluster.node.addresses import HOST_IP
 from elasticjob_localcluster.node.context import NodeContext
+from elasticjob_localcluster.node.pod_containers import RETRY_SECONDS
 from elasticjob_localcluster.node.pod_model import Pod
 from elasticjob_localcluster.node.pod_worker import PodWorker, network_identity
 from elasticjob_localcluster.node.resize import total
@@ -38,10 +39,15 @@ class PodWorkers:
         if worker is not None:
             worker.update(after)
         elif after is not None:
-            self._adopt_address(after)
-            self.workers[uid] = worker = PodWorker(self._context, after)
-            self._tasks[uid] = task = asyncio.create_task(worker.run(), name=after.key)
-            task.add_done_callback(lambda done: self._done(uid, done))
+            self._begin(after)
+
+    def _begin(self, pod: Pod, pause: float = 0.0) -> None:
+        assert self._context is not None
+        self._adopt_address(pod)
+        uid = pod.metadata.uid
+        self.workers[uid] = worker = PodWorker(self._context, pod)
+        self._tasks[uid] = task = asyncio.create_task(worker.run(pause), name=pod.key)
+        task.add_done_callback(lambda done: self._done(uid, done))
 
     def write_again(self) -> None:
         """Write the status of every pod again: the storage may have lost it."""
@@ -106,5 +112,10 @@ class PodWorkers:
     def _done(self, uid: str, task: asyncio.Task[None]) -> None:
         worker = self.workers.pop(uid)
         del self._tasks[uid]
-        if not task.cancelled() and (error := task.exception()):
+        if task.cancelled():
+            return
+        if error := task.exception():
             log.error("pod %s: its worker ended by a fault", worker.pod.key, exc_info=error)
+        # No further event may come, and without a worker nobody would confirm the deletion.
+        if worker.exists:
+            self._begin(worker.pod, RETRY_SECONDS if error else 0.0)
