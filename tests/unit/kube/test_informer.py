@@ -237,7 +237,8 @@ async def test_what_is_cached_is_not_trusted_after_a_lost_watch_until_the_storag
 
     monkeypatch.setattr(collection, "list", noted)
     running = asyncio.create_task(informer.run())
-    await collection.all_read.wait()
+    async with asyncio.timeout(10):
+        await collection.all_read.wait()
     assert asked == [True, trusted]
     assert informer.is_trusted
     running.cancel()
