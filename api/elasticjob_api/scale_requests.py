@@ -56,7 +56,7 @@ class ScaleInSpec(Object, frozen=True):
         ScaleCount | None,
         Meta(
             description="Number of members to remove: first those that have succeeded, then those "
-            "with the highest indices."
+            "that are not ready, then those with the highest indices."
         ),
     ] = None
     pod_names: Annotated[

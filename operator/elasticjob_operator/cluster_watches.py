@@ -66,23 +66,17 @@ async def watch_nodes(
 
 async def watch_pools(
     kube: Kube,
-    scope: Scope,
+    namespace: str | None,
     on_change: Callable[[ElasticPool | None, ElasticPool | None], None],
     answered: asyncio.Event,
 ) -> None:
     """Report each ElasticPool that is added, changed or deleted (None afterwards); never returns.
 
+    Those of other partitions are reported, too: only one pool of the cluster counts the nodes.
     `answered` is set when all are listed, or cannot be: no job of a pool may start before. A
     cluster with older definitions has no pools.
     """
-    pools = Informer(
-        kube,
-        ELASTIC_POOLS,
-        ElasticPool,
-        namespace=scope.namespace,
-        only=scope.only,
-        on_change=on_change,
-    )
+    pools = Informer(kube, ELASTIC_POOLS, ElasticPool, namespace=namespace, on_change=on_change)
     grant = "elasticpools.elasticjob.dev"
     await run_if_allowed(
         pools, missing="ElasticPools have no effect", grant=grant, answered=answered

@@ -7,6 +7,7 @@ PodGroup.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
@@ -198,7 +199,7 @@ class _Ensure:
         try:
             existing = await self.kube.get(resource, self.job.metadata.namespace, name)
         except NotFound:
-            await self._create(manifest)
+            await self._restore(resource, manifest)
             return EmitEvent("Restored", f"{resource.kind} {name} was missing and is created")
         if not await self._correct(resource, manifest, existing):
             self.record.observe(resource, existing)
@@ -206,6 +207,16 @@ class _Ensure:
             note = f"{resource.kind} {name} had other contents and is corrected"
             return EmitEvent("Restored", note)
         return None
+
+    async def _restore(self, resource: Resource, manifest: Json) -> None:
+        """Create a lost object; a Service at its former address, unless another has that now."""
+        address = self.record.addresses.get(manifest["metadata"]["name"])
+        if resource == SERVICES and address is not None:
+            spec = {**manifest["spec"], "clusterIP": address}
+            with contextlib.suppress(Refused):
+                await self._create({**manifest, "spec": spec})
+                return
+        await self._create(manifest)
 
     async def profile(self, manifest: Json) -> EmitEvent | None:
         """Create the ConfigMap of the job's profile, which the job can run without."""

@@ -28,6 +28,7 @@ from elasticjob_operator.decision_costs import DecisionCosts
 from elasticjob_operator.job_keys import JobKey
 from elasticjob_operator.job_metrics import job_metrics
 from elasticjob_operator.pool_metrics import pool_metrics
+from elasticjob_operator.pool_store import PoolStore
 from elasticjob_operator.store import Store
 from elasticjob_operator.work_queue import WorkQueue
 
@@ -43,7 +44,7 @@ class Led:
     """
 
     costs: DecisionCosts
-    store: Store = field(default_factory=Store)
+    store: Store
     queue: WorkQueue[JobKey] | None = None
 
 
@@ -68,7 +69,8 @@ class OperatorState(Collector):
 
     def lead(self, partition: Partition) -> Led:
         """Return the state of a partition that this process leads from now on."""
-        return self.led.setdefault(partition, Led(self.costs))
+        store = Store(pools=PoolStore(partition.has))
+        return self.led.setdefault(partition, Led(self.costs, store))
 
     def forget(self, partition: Partition) -> None:
         """Discard what this process has observed as the leader of a partition, if it was."""

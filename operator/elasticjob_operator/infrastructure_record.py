@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from elasticjob_api import names
-from elasticjob_kube.resources import SECRETS, Resource
+from elasticjob_kube.resources import SECRETS, SERVICES, Resource
 
 
 @dataclass(frozen=True)
@@ -32,6 +32,8 @@ class InfrastructureRecord:
             ensured again.
         objects: the objects by kind and name.
         secrets: contents of the Secrets by name, base64, to restore a lost one.
+        addresses: the addresses of the Services by name, to restore a lost one: running containers
+            have them in their environment.
         changes: the number of times another client has changed or deleted an object.
         secret_made_anew: when the job's Secret was created with new contents; empty for never.
     """
@@ -39,6 +41,7 @@ class InfrastructureRecord:
     ensured_for: Hashable = None
     objects: dict[tuple[Resource, str], ObjectVersion] = field(default_factory=dict)
     secrets: dict[str, Mapping[str, str]] = field(default_factory=dict)
+    addresses: dict[str, str] = field(default_factory=dict)
     changes: int = 0
     secret_made_anew: str = ""
 
@@ -51,6 +54,8 @@ class InfrastructureRecord:
             metadata.get("generation", 0),
             metadata.get("creationTimestamp") or "",
         )
+        if resource == SERVICES and (address := found["spec"].get("clusterIP")):
+            self.addresses[metadata["name"]] = address
         if resource == SECRETS:
             self.secrets[metadata["name"]] = found.get("data") or {}
             if names.ANNOTATION_MADE_ANEW in (metadata.get("annotations") or {}):

@@ -160,7 +160,7 @@ class Leader:
         yield watch_nodes(
             kube, self._store, self._on_job_change, self._nodes_answered, self._on_nodes_change
         )
-        yield watch_pools(kube, self._scope, self._on_pool_change, self._pools_answered)
+        yield watch_pools(kube, self._scope.namespace, self._on_pool_change, self._pools_answered)
         yield watch_priorities(kube, self._store, self._priorities_answered)
         yield self._rules.run()
         if self._quota is not None:

@@ -16,7 +16,7 @@ _LABELS = ("pool_namespace", "pool_name")
 
 
 def pool_metrics(stores: Iterable[Store]) -> Iterator[Metric]:
-    """Yield the metrics of the first pools."""
+    """Yield the metrics of the first pools that are decided about here."""
     jobs = GaugeMetricFamily("elasticjob_pool_jobs", "Jobs that have not ended.", labels=_LABELS)
     waiting = GaugeMetricFamily(
         "elasticjob_pool_waiting_jobs",
@@ -28,7 +28,12 @@ def pool_metrics(stores: Iterable[Store]) -> Iterator[Metric]:
         "When the job that has waited longest began to wait; without one, there is no series.",
         labels=_LABELS,
     )
-    found = ((_names(pool), pool, store) for store in stores for pool in store.pools.all_pools())
+    found = (
+        (_names(pool), pool, store)
+        for store in stores
+        for pool in store.pools.all_pools()
+        if store.pools.leads(pool.metadata.namespace)
+    )
     for name, pool, store in heapq.nsmallest(MAX_POOLS, found, key=lambda each: each[0]):
         jobs.add_metric(name, pool.status.jobs)
         waiting.add_metric(name, pool.status.waiting)

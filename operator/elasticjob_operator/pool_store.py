@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
 
 from elasticjob_api.elasticjob import ElasticJob
@@ -25,8 +26,14 @@ class PriorityClass(Object, frozen=True):
 
 @dataclass
 class PoolStore:
-    """Pools by namespace and UID, priority classes by name, and memories by pool and job."""
+    """Pools by namespace and UID, priority classes by name, and memories by pool and job.
 
+    Attributes:
+        leads: whether the pools of a namespace are decided about here; by default all. Pools of
+            other partitions are known because one of them may count the nodes.
+    """
+
+    leads: Callable[[str], bool] = lambda _: True
     _pools: dict[str, dict[str, ElasticPool]] = field(default_factory=lambda: defaultdict(dict))
     _priorities: dict[str, PriorityClass] = field(default_factory=dict)
     _memories: dict[str, dict[str, Memory]] = field(default_factory=dict)
@@ -74,22 +81,24 @@ class PoolStore:
             self._priorities[after.metadata.name] = after
 
     def keys(self, namespace: str) -> list[JobKey]:
-        """Return the keys of the pools of a namespace."""
-        pools = self._pools.get(namespace, {}).values()
-        return [JobKey(namespace, pool.metadata.name) for pool in pools]
+        """Return the keys of the pools of a namespace, if they are decided about here."""
+        return [JobKey(namespace, pool.metadata.name) for pool in self._led(namespace)]
 
     def all_keys(self) -> list[JobKey]:
-        """Return the keys of all pools."""
+        """Return the keys of all pools that are decided about here."""
         return [key for namespace in self._pools for key in self.keys(namespace)]
 
     def all_pools(self) -> list[ElasticPool]:
-        """Return all pools."""
+        """Return all pools, those of other partitions included."""
         return [pool for pools in self._pools.values() for pool in pools.values()]
 
     def pool(self, key: JobKey) -> ElasticPool | None:
-        """Return a pool; None if it does not exist."""
-        pools = self._pools.get(key.namespace, {}).values()
+        """Return a pool; None if it does not exist, or is decided about elsewhere."""
+        pools = self._led(key.namespace)
         return next((pool for pool in pools if pool.metadata.name == key.name), None)
+
+    def _led(self, namespace: str) -> Collection[ElasticPool]:
+        return self._pools.get(namespace, {}).values() if self.leads(namespace) else ()
 
     def has_effect(self, pool: ElasticPool) -> bool:
         """Return whether a pool shares anything."""

@@ -309,6 +309,9 @@ def test_the_environment_has_fields_resources_references_and_services(space: Spa
     assert lines == [f"{own} worker 512", f"{address}:9000 $(NONE) $(IP)", "worker"]
     assert own.startswith("127.")
     assert own != address
+    space.kubectl("delete", "service", "job-master")
+    again = space.output("later", 'echo "$MASTER"', **more)
+    assert again.startswith(address), "it may be restored, and no name server could be asked then"
 
 
 @pytest.mark.thorough

@@ -71,6 +71,9 @@ async def test_objects_deleted_or_edited_while_a_job_runs_are_restored(
                 again["metadata"]["ownerReferences"]
                 == before[resource, name]["metadata"]["ownerReferences"]
             )
+            if resource == SERVICES:
+                address = before[resource, name]["spec"]["clusterIP"]
+                assert again["spec"]["clusterIP"] == address, "running containers know this one"
         await until(
             "a new worker",
             partial(workers, kube, namespace),

@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 import pytest_asyncio
 from elasticjob_api import names
-from elasticjob_kube.resources import EVENTS, NAMESPACES, SCALE_OUTS
+from elasticjob_kube.resources import ELASTIC_POOLS, EVENTS, NAMESPACES, SCALE_OUTS
 from elasticjob_kube.session import Kube
 from elasticjob_localcluster.cluster import Cluster
 from elasticjob_operator.core.partitioning import Partition
@@ -32,6 +32,7 @@ from tests.support.operator_process import (
     operator,
     phase,
     run_job,
+    status_of,
     worker_indices,
 )
 from tests.support.random_requests import record_twins
@@ -163,6 +164,40 @@ async def test_a_frozen_process_of_an_earlier_number_of_partitions_writes_nothin
         assert _written(proxy, before) == []
         for team in teams:
             assert await worker_indices(kube, team) == list(range(5))
+
+
+@pytest.mark.guarantee("partitions", "pool-shares")
+async def test_of_pools_in_several_partitions_only_the_oldest_counts_the_nodes(
+    cluster: Cluster, kube: Kube, teams: tuple[str, str], tmp_path: Path
+) -> None:
+    old, young = teams
+    await create(kube, old, ELASTIC_POOLS, "nodes")
+    await until("a later second has begun", partial(_creates_later, kube, old, young))
+    text = f"has no effect: ElasticPool {old}/nodes counts the nodes, too"
+    of_old, of_young = (partial(status_of, kube, team, ELASTIC_POOLS, "nodes") for team in teams)
+    async with (
+        operator(cluster.kubeconfig, None, tmp_path / "first", *OPTIONS, "2"),
+        operator(cluster.kubeconfig, None, tmp_path / "second", *OPTIONS, "2"),
+    ):
+        await until("each leads", partial(_leaders, kube), lambda found: len(found) == 2)
+        for team in teams:
+            await run_job(kube, team, job())
+        await until("the old one shares", of_old, lambda status: status.get("jobs") == 1)
+        status = await until("the young one says so", of_young, lambda status: "message" in status)
+        assert status["message"].startswith(text)
+        assert "jobs" not in status
+        await kube.delete(ELASTIC_POOLS, old, "nodes")
+        await until("the young one shares", of_young, lambda status: status.get("jobs") == 1)
+
+
+async def _creates_later(kube: Kube, old: str, young: str) -> bool:
+    """Create a pool in another namespace; return whether it is younger, by its time in seconds."""
+    made = await create(kube, young, ELASTIC_POOLS, "nodes")
+    first = await kube.get(ELASTIC_POOLS, old, "nodes")
+    if made["metadata"]["creationTimestamp"] > first["metadata"]["creationTimestamp"]:
+        return True
+    await kube.delete(ELASTIC_POOLS, young, "nodes")
+    return False
 
 
 async def _namespace_of(kube: Kube, partition: Partition) -> str:

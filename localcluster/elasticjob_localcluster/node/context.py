@@ -35,21 +35,27 @@ from elasticjob_localcluster.node.memory_limits import MemoryWatcher
 from elasticjob_localcluster.node.pod_model import Pod
 from elasticjob_localcluster.node.service_account import BINDING_PAUSES_SECONDS, ApiServer
 
+_DELETED_SECONDS = 600.0
+
 
 class ServiceLister:
     """Lists the Services of a namespace for each container's start.
 
     A Service that was created just before a pod must be in the pod's environment, and watches of
     two kinds have no common order. Callers of `list_services` share a request that is not sent yet.
+
+    A deleted Service stays in the lists for ten minutes: it may be restored in a moment, and a
+    container that starts just then has no name server to ask later.
     """
 
     def __init__(self, kube: Kube) -> None:
         self._kube = kube
         self._running: dict[str, asyncio.Task[list[Json]]] = {}
         self._next: dict[str, asyncio.Task[list[Json]]] = {}
+        self._seen: dict[tuple[str, str], tuple[float, Json]] = {}
 
     async def list_services(self, namespace: str) -> list[Json]:
-        """Return the namespace's Services, not older than the call."""
+        """Return the namespace's Services, and those that it had up to ten minutes ago."""
         task = self._next.get(namespace)
         if task is None:
             task = asyncio.create_task(self._read(namespace, self._running.get(namespace)))
@@ -63,10 +69,18 @@ class ServiceLister:
         self._running[namespace] = task
         try:
             items: list[Json] = (await self._kube.list(SERVICES, namespace)).get("items") or []
-            return items
+            return self._with_deleted(namespace, items)
         finally:
             if self._running.get(namespace) is task:
                 del self._running[namespace]
+
+    def _with_deleted(self, namespace: str, items: list[Json]) -> list[Json]:
+        now = asyncio.get_running_loop().time()
+        self._seen |= {(namespace, each["metadata"]["name"]): (now, each) for each in items}
+        old = [key for key, (at, _) in self._seen.items() if at < now - _DELETED_SECONDS]
+        for key in old:
+            del self._seen[key]
+        return [each for (where, _), (_, each) in self._seen.items() if where == namespace]
 
 
 @dataclass(frozen=True)

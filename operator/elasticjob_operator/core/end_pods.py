@@ -119,7 +119,7 @@ def _with_size_of_spec(observed: Observed, status: ElasticJobStatus) -> ElasticJ
         indices = parse_indices(replica.indices)
         used = indices | observed.pods_of(role).present
         size = sizes.get(role, len(indices))
-        chosen = with_size(indices, size, used=used, keep=IndexSet(), first=IndexSet())
+        chosen = with_size(indices, size, used=used)
         replicas[role] = keep_only_members(replica, chosen)
     return replace(status, replica_statuses=replicas)
 

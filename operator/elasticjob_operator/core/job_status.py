@@ -16,7 +16,7 @@ from elasticjob_api.elasticjob import (
     Phase,
     ReplicaStatus,
 )
-from elasticjob_api.indices import IndexSet, format_indices
+from elasticjob_api.indices import format_indices
 from elasticjob_api.job_sizes import RUNNING, has_started
 from elasticjob_api.times import format_time
 from msgspec.structs import replace
@@ -78,7 +78,7 @@ def initialized(observed: Observed, now: float) -> ElasticJobStatus:
 def _initial_role(observed: Observed, role: str) -> ReplicaStatus:
     pods = observed.pods_of(role)
     size = observed.job.spec.replica_specs[role].size
-    members = with_size(pods.live, size, used=pods.live, keep=IndexSet(), first=IndexSet())
+    members = with_size(pods.live, size, used=pods.live)
     return ReplicaStatus(
         desired=size,
         indices=format_indices(members),

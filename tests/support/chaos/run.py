@@ -25,6 +25,7 @@ from tests.support.chaos.record import Record
 from tests.support.chaos.samples import account_of, read_logs
 from tests.support.chaos.schedule import JobDraw, draw_faults, draw_jobs
 from tests.support.chaos.single_copies import SingleCopies
+from tests.support.chaos.unended import describe, read_last_lines
 
 
 @dataclass(frozen=True)
@@ -115,7 +116,11 @@ class Run:
             self.record.finding(
                 f"{job.name}: {now.get('phase')} and not Succeeded: {now.get('message')!r}"[:600]
             )
-            self.record.write("not ended", job=job.name, status=now, pods=await job.pods())
+            pods = await job.pods()
+            logs = await read_last_lines(self.kube, NAMESPACE, pods)
+            self.record.write("not ended", job=job.name, status=now, pods=pods, logs=logs)
+            for line in describe(pods, logs):
+                self.record.say(line)
         else:
             account = account_of(job.draw.program, job.folder, job.draw.samples)
             self.record.samples += account.samples

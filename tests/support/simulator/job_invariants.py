@@ -22,7 +22,7 @@ from tests.support.simulator.raw_objects import (
     pod_index,
     pod_role,
 )
-from tests.support.simulator.recorded_history import MAX_REPORT_DELAY_SECONDS, RecordedHistory
+from tests.support.simulator.recorded_history import RecordedHistory
 
 COUNTERS = ("restarts", "uncountedRestarts", "highestIndex", "incarnations")
 
@@ -225,11 +225,8 @@ class JobInvariants:
         for plan in plans:
             said = plan["status"]
             allowed = plan["spec"].get("drainSeconds", default)
-            if (
-                self.history.running_since[pod["metadata"]["uid"]]
-                > parse_time(said["startTime"]) - MAX_REPORT_DELAY_SECONDS
-            ):
-                # the operator did not know that it was running when it chose the pods to drain
+            known = self.history.known_to_run.get(plan["metadata"]["uid"])
+            if known is not None and pod["metadata"]["uid"] not in known:
                 return
             rolled_back = int(pod_index(pod)) not in parsed(said["before"].get(role, ""))
             if (

@@ -33,12 +33,18 @@ from tests.support.simulator.faulty_session import FaultySession, Network
 
 
 class _RecordingStore(Store):
-    """Keeps the input of the last decision, so that the order of plans can be checked."""
+    """Keeps the input of the last decision, so that the order of plans can be checked.
+
+    Its pods change with each watch event, so the UIDs of those that ran are kept, too.
+    """
 
     last: Observed | None = None
+    running: frozenset[str] = frozenset()
 
     def observed(self, job: ElasticJob) -> Observed:
         self.last = super().observed(job)
+        running = (pod for pod in self.last.pods if pod.status.phase == "Running")
+        self.running = frozenset(pod.metadata.uid for pod in running)
         return self.last
 
 

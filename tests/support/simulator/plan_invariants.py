@@ -58,6 +58,8 @@ class PlanInvariants:
             assert new == old, f"{name} has ended and is changed"
             return
         self._check_removals(after, new)
+        if new.get("drainingPods") or new.get("executionTime"):
+            self.history.known_to_run.setdefault(uid, actor.store.running)
         if old.get("startTime"):
             for field in ("startTime", "before", "specReplicas"):
                 assert new.get(field) == old.get(field), f"{field} of {name} changes while it runs"

@@ -56,8 +56,6 @@ class PodInvariants:
             and not is_terminating(after)
         ):
             self.history.ended_by_itself.add(member)
-        if after is not None and after["status"].get("phase") == "Running":
-            self.history.running_since.setdefault(after["metadata"]["uid"], self.history.now())
         if after is not None and is_live(after):
             live = self.history.live[member]
             live.add(name)

@@ -15,8 +15,6 @@ MAX_STALE_SECONDS = 120.0
 
 It is longer than any delay of a watch.
 """
-MAX_REPORT_DELAY_SECONDS = 30.0
-"""The longest delay of the first watch event of a pod."""
 
 
 class RecordedHistory:
@@ -37,7 +35,10 @@ class RecordedHistory:
         self.was_ready: set[tuple[str, str, str]] = set()
         self.ended_by_itself: set[tuple[str, str, str]] = set()
         """Members with a pod that succeeded without having been terminated."""
-        self.running_since: dict[str, float] = {}
+        self.known_to_run: dict[str, frozenset[str]] = {}
+        """By a plan's UID: the UIDs of the pods that the operator observed as running when it chose
+        those to drain. While its watch is broken it does not know the others; SIGTERM drains them.
+        """
         self.deleted_claims: set[str] = set()
         """Names of volume claims that a user has deleted."""
         self.scripts_allowed_at: dict[str, float] = {}

@@ -158,6 +158,12 @@ async def test_a_pool_tells_since_when_a_job_waits(state: OperatorState) -> None
     }
 
 
+async def test_a_pool_has_series_at_the_leader_of_its_partition_alone(state: OperatorState) -> None:
+    for index in range(2):
+        add_pool(state.lead(Partition(index, 2)).store, "full", 300.0)
+    assert len(series(state)["elasticjob_pool_jobs"]) == 1
+
+
 async def test_a_port_in_use_ends_the_operator_with_the_reason(state: OperatorState) -> None:
     with socket.socket() as taken:
         taken.bind(("0.0.0.0", 0))

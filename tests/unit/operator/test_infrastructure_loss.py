@@ -9,6 +9,7 @@ import msgspec
 import pytest
 from elasticjob_api import names
 from elasticjob_api.elasticjob import ElasticJob
+from elasticjob_kube.errors import Refused
 from elasticjob_kube.resources import (
     CONFIG_MAPS,
     ELASTIC_JOBS,
@@ -78,6 +79,31 @@ async def test_no_member_is_created_before_deleted_objects_are_restored(
     await cluster.settle()
     assert pod_names(cluster) == ["job-worker-0-1", "job-worker-1"]
     assert created.index(MASTER) < created.index("job-worker-0-1")
+
+
+async def test_a_lost_service_whose_address_another_has_taken_is_restored_at_a_new_one(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    cluster = Cluster(replicas=2)
+    create = cluster.kube.create
+    asked = []
+
+    async def allocating(resource: Resource, namespace: str | None, body: Any) -> Any:
+        if (resource, body["metadata"]["name"]) == (SERVICES, MASTER):
+            asked.append(address := body["spec"].get("clusterIP"))
+            if address is not None:
+                raise Refused(422, "Invalid", "spec.clusterIPs: the IP is already allocated")
+            body["spec"]["clusterIP"] = f"10.0.0.{len(asked)}"
+        return await create(resource, namespace, body)
+
+    monkeypatch.setattr(cluster.kube, "create", allocating)
+    await cluster.start()
+    service = metadata_of(cluster, SERVICES, MASTER)
+    cluster.kube.remove(SERVICES, MASTER)
+    watch(cluster, [])._handler(SERVICES)(service, None)
+    await cluster.settle()
+    assert asked == [None, "10.0.0.1", None]
+    assert (SERVICES, MASTER) in cluster.kube.objects
 
 
 @pytest.mark.guarantee("service-account-recreated")

@@ -7,6 +7,7 @@ from typing import Any
 import msgspec
 from elasticjob_api.elasticjob import ElasticJob
 from elasticjob_api.elasticpool import ElasticPool
+from elasticjob_operator.job_keys import JobKey
 from elasticjob_operator.pool_store import PoolStore
 
 GIVEN: dict[str, Any] = {"capacity": {"cpu": "4"}}
@@ -65,6 +66,23 @@ def test_the_next_pool_shares_the_nodes_when_the_oldest_is_gone_or_gets_a_capaci
         store.update(None, young)
         assert store.update(old, after) == {"one", "two"}, "the jobs of both are decided again"
         assert pool_of(store, "two") == "young"
+
+
+def test_of_pools_of_all_partitions_only_the_oldest_shares_the_nodes() -> None:
+    old = pool("old", "one", 1)
+    young = pool("young", "two", 2)
+    here = {"one": ("one", "old"), "two": ("two", "young")}
+    shares = []
+    for namespace, key in here.items():
+        store = PoolStore({namespace}.__contains__)
+        for each in (young, old):
+            store.update(None, each)
+        assert store.all_keys() == [JobKey(*key)], "each partition decides about its own"
+        assert store.pool(JobKey("two", "young")) == (young if namespace == "two" else None)
+        shares.append(pool_of(store, namespace))
+        assert store.update(old, None) >= {"two"}
+        assert pool_of(store, "two") == "young"
+    assert shares == ["old", None]
 
 
 def test_a_change_concerns_the_jobs_of_its_namespace_and_a_status_concerns_none() -> None:

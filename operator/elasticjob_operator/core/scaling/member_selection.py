@@ -1,30 +1,45 @@
 """Chooses the members that join or leave when only a number is given.
 
-The lowest free indices join. Members that have succeeded leave first, then the highest indices.
+The lowest free indices join. Members that have succeeded leave first, then those that are not
+ready, since they do not train, and then the highest indices.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from itertools import islice
 
 from elasticjob_api.elasticjob import ElasticJob
 from elasticjob_api.indices import IndexSet, parse_indices
 
+from elasticjob_operator.core.model.pods import RolePods
 
-def dispensable_members(job: ElasticJob, role: str) -> IndexSet:
-    """Return the members of a role that leave first: those that have succeeded.
+_NOBODY = IndexSet()
 
-    With `completion.minSucceeded` it is empty, because the success of a member that leaves no
-    longer counts.
+
+def dispensable_members(job: ElasticJob, role: str, pods: RolePods) -> tuple[IndexSet, ...]:
+    """Return the members of a role that leave first, group by group.
+
+    Those that have succeeded are among them only without `completion.minSucceeded`: the success of
+    a member that leaves no longer counts.
     """
+    status = job.status.replica_statuses[role]
+    succeeded = parse_indices(status.succeeded_indices)
+    not_ready = parse_indices(status.indices) - succeeded - pods.ready
     if job.spec.replica_specs[role].completion.min_succeeded is not None:
-        return IndexSet()
-    return parse_indices(job.status.replica_statuses[role].succeeded_indices)
+        return (not_ready,)
+    return succeeded, not_ready
 
 
-def members_to_remove(indices: IndexSet, number: int, *, first: IndexSet) -> IndexSet:
+def members_to_remove(
+    indices: IndexSet, number: int, *, first: Sequence[IndexSet] = ()
+) -> IndexSet:
     """Return the indices of this number of members that leave, those of `first` before others."""
-    chosen = sorted(indices & first, reverse=True) + sorted(indices - first, reverse=True)
+    chosen: list[int] = []
+    for group in (*first, indices):
+        leaving = indices & group
+        chosen += sorted(leaving, reverse=True)
+        indices -= leaving
     return IndexSet(chosen[:number])
 
 
@@ -33,8 +48,8 @@ def with_size(
     replicas: int,
     *,
     used: IndexSet,
-    keep: IndexSet,
-    first: IndexSet,
+    keep: IndexSet = _NOBODY,
+    first: Sequence[IndexSet] = (),
 ) -> IndexSet:
     """Return the members of a role that is to have `replicas` of them.
 
@@ -43,7 +58,7 @@ def with_size(
         replicas: the size of the role.
         used: indices that are not free, such as those of terminating pods.
         keep: members that stay in any case.
-        first: members that leave before others do.
+        first: groups of members that leave before others do.
     """
     surplus = len(indices) - replicas
     if surplus <= 0:

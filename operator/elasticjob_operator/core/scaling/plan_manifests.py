@@ -135,7 +135,8 @@ def _indices_to_remove(observed: Observed, request: ScaleIn) -> IndexSet:
             raise PlanRefused(f"spec.count: {count} must be from 1 to {MAX_MEMBERS_PER_REQUEST}")
         prefix = f"spec.count: {count} fewer than {len(indices)}: "
         check_bounds(job, role, len(indices) - count, prefix=prefix)
-        return members_to_remove(indices, count, first=dispensable_members(job, role))
+        first = dispensable_members(job, role, observed.pods_of(role))
+        return members_to_remove(indices, count, first=first)
     removed: set[int] = set()
     for position, name in enumerate(pod_names):
         field = f"spec.podNames[{position}]"

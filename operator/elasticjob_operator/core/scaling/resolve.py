@@ -69,7 +69,7 @@ def resolve(job: ElasticJob, pods: Pods, plan: ScalePlan) -> ResolvedPlan:
                 entry.replicas,
                 used=used,
                 keep=created[role],
-                first=dispensable_members(job, role),
+                first=dispensable_members(job, role, pods.of(role)),
             )
         if wanted := _checked_quantities(job, role, entry.resource, f"{field}.resource"):
             resources[role] = wanted

@@ -286,6 +286,21 @@ async def test_a_plan_that_succeeded_reports_its_changes_and_its_duration() -> N
     assert nodes.plan("cpu")["message"].startswith("worker resources in ")
 
 
+@pytest.mark.parametrize(
+    ("resource", "spec"),
+    [(SCALE_INS, {"count": 2}), (SCALE_PLANS, plan_of(worker={"replicas": 1}))],
+)
+async def test_members_that_are_not_ready_leave_before_those_that_train(
+    resource: Resource, spec: dict[str, Any]
+) -> None:
+    nodes = await started(replicas=3)
+    not_ready = [{"type": "Ready", "status": "False"}]
+    nodes.cluster.kube.set_status(PODS, "job-worker-0", conditions=not_ready)
+    await nodes.cluster.apply(resource, "less", **spec)
+    await nodes.settle()
+    assert nodes.live_pods() == ["job-worker-1"]
+
+
 # --- draining, time-outs, messages
 
 
