@@ -108,7 +108,7 @@ def text_shards(
     """
     check_counts(lines_per_shard=lines_per_shard, epochs=epochs)
     if isinstance(paths, str | os.PathLike) or not paths:
-        raise ValueError(f"{paths=!r:.80} must be a list with a path or more")
+        raise ValueError(f"{paths=!r:.80}: there must be files, in a list")
     names = [os.fspath(path) for path in paths]
     length = sum(map(len, names))
     if length > _MAX_PATH_CHARACTERS:

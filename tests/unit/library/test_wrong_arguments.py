@@ -72,7 +72,7 @@ def test_wrong_numbers_of_a_data_set_are_named(
 
 
 def test_one_path_in_place_of_a_list_of_paths_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match=r"paths='.*' must be a list with a path or more"):
+    with pytest.raises(ValueError, match=r"paths='.*': there must be files, in a list"):
         elasticjob.text_shards("texts", str(tmp_path / "a.txt"), lines_per_shard=1)
 
 
