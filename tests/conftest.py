@@ -25,6 +25,7 @@ from tests.support.local_job import LocalJob
 from tests.support.loopback import loopback_network
 from tests.support.open_sessions import close, follow_sessions, open_sessions
 from tests.support.operator_process import exists
+from tests.support.run_guard import start_guard
 from tests.support.wait import until
 
 pytest_plugins = ["tests.support.forked_workers"]
@@ -70,6 +71,7 @@ def pytest_configure(config: pytest.Config) -> None:
     if config.getoption("thorough"):
         settings.load_profile("thorough")
     follow_sessions()
+    config.add_cleanup(start_guard())
     gc.disable()
 
 

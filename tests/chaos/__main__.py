@@ -15,6 +15,7 @@ from pathlib import Path
 from tests.support.chaos.record import Record
 from tests.support.chaos.run import Options, run
 from tests.support.chaos.schedule import FAULTS, switched_on
+from tests.support.run_guard import start_guard
 
 
 def main() -> int:
@@ -64,11 +65,14 @@ def main() -> int:
         given.partitions,
         given.pool,
     )
+    end_guard = start_guard()
     try:
         record = asyncio.run(_until_stopped(options, directory))
     except asyncio.CancelledError:
         print(f"stopped; every action: {directory}/actions.jsonl")
         return 1
+    finally:
+        end_guard()
     print(f"\n{record.table(given.seed, given.minutes)}\nevery action: {record.file}")
     return 1 if record.findings else 0
 

@@ -4,7 +4,7 @@ Collecting takes as much CPU as a tenth of all tests, so it is done once. `--wor
 processes from the one that has collected. The tests of a file run one after another in one of them,
 with the fixtures of its module and of its session; the files run in parallel, each handed to the
 worker that asks next. The parent runs no test. It prints the workers' reports, and fails the test
-whose worker was killed.
+whose worker was killed. A worker ends with the parent.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ from multiprocessing.connection import Connection
 from typing import Any
 
 import pytest
+from elasticjob_processes.exec_child import die_with_parent
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -159,6 +160,7 @@ class _Run:
 def _work(session: pytest.Session, connection: Connection) -> None:
     """Run the tests that the parent hands out, and end this process."""
     code = 1
+    die_with_parent()
     try:
         _prepare(session.config)
         session.config.pluginmanager.register(_Reporter(session.config, connection))
