@@ -2,7 +2,8 @@
 
 There is no cluster network, so the address is derived from the pod's network identity: namespace,
 subdomain and host name. It is known before the pod exists, and its replacement has the same. Nodes
-of several clusters on this machine derive different ones. A Service has the address of the pod whose host name is the Service's name.
+of several clusters on this machine derive different ones. A Service has the address of the pod
+whose host name is the Service's name.
 """
 
 from __future__ import annotations
