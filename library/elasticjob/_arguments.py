@@ -10,10 +10,10 @@ import math
 from operator import index
 
 
-def check_number(name: str, value: float) -> None:
+def check_number(name: str, value: float, *, finite: bool = True) -> None:
     """Refuse what is no number, 0 or more. Raises `ValueError`."""
     try:
-        is_valid = 0 <= value < math.inf
+        is_valid = value >= 0 and (value < math.inf or not finite)
     except TypeError:
         is_valid = False
     if not is_valid:

@@ -119,7 +119,7 @@ class Checkpointer:
             check_function("any_rank", any_rank, "returns whether its argument is true in any rank")
         check_counts(keep=keep)
         check_number("timeout", timeout)
-        check_number("failure_hours", failure_hours)
+        check_number("failure_hours", failure_hours, finite=False)
         if failure_hours == 0:
             raise ValueError(f"{failure_hours=} must be more than 0")
         self._any_rank = any_rank or (_alone if self._world.size == 1 else AnyRank())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Callable
 from pathlib import Path
@@ -27,6 +28,10 @@ def test_a_report_that_a_job_would_refuse_is_refused_alone(
 ) -> None:
     with pytest.raises(ValueError, match=re.escape(message)):
         elasticjob.report_step(**fields)
+
+
+def test_a_checkpointer_may_be_told_that_nothing_fails(tmp_path: Path) -> None:
+    assert elasticjob.Checkpointer(tmp_path, failure_hours=math.inf).found is None
 
 
 def test_what_cannot_save_is_refused_before_a_checkpoint_is_due(tmp_path: Path) -> None:
