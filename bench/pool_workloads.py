@@ -1,12 +1,13 @@
 """Public workloads of a shared cluster, played with the pool's own decisions and with simple peers.
 
 `python -m bench.pool_workloads [WORKLOAD ...]` prints mean and 99th percentile of the completion
-times, as parts of those of first come. The workloads and step times are those of Pollux's and Sia's
-artifacts, and no part of this tree (bench/measured_worlds.py says where they are read): 64 GPUs in
-nodes of 4, users' tuned sizes and batch sizes, which never change. A change of a job's size stops
-it for 30 s, and a member that leaves frees its GPU after that. Nothing is decided between two ticks
-of 30 s. Placement is packed. A third of the jobs never says how long it takes, and what a
-job shows of its throughput is off by up to 5 %.
+times, as parts of those of first come, and what the mean would be if each job had the cluster alone
+with up to its own size: no policy that gives nobody more can be better. The workloads and step
+times are those of Pollux's and Sia's artifacts, and no part of this tree (bench/measured_worlds.py
+says where they are read): 64 GPUs in nodes of 4, users' tuned sizes and batch sizes, which never
+change. A change of a job's size stops it for 30 s, and a member that leaves frees its GPU after
+that. Nothing is decided between two ticks of 30 s. Placement is packed. A third of the jobs never
+says how long it takes, and what a job shows of its throughput is off by up to 5 %.
 """
 
 from __future__ import annotations
@@ -44,6 +45,7 @@ class Job:
     samples: float
     tells: bool
     noise: float
+    desired: int
     size: int = 0
     leaving: int = 0
     stopped_until: float = 0.0
@@ -54,6 +56,11 @@ class Job:
     ends_at: float | None = None
     changes: int = 0
     ran: float = 0.0
+
+    @property
+    def fastest(self) -> float:
+        """Return the most samples per second at any size up to its own."""
+        return max(map(self.rate, range(1, self.asked + 1)))
 
     def advance(self, now: float) -> None:
         """Train until the next tick."""
@@ -86,7 +93,6 @@ class Job:
         self.changes += self.size > 0
         self.size = size
         self.stopped_until = now + CHANGE_SECONDS
-        self.changed = now
 
 
 Decide = Callable[[Sequence[Job], float], None]
@@ -137,8 +143,8 @@ def pooled(policy: Policy) -> Decide:
                 name=job.name,
                 size=job.size,
                 held=job.size + job.leaving,
-                desired=job.size or job.asked,
-                requested=job.size or job.asked,
+                desired=job.desired,
+                requested=job.desired,
                 wanted=job.asked,
                 minimum=1,
                 member=(1,),
@@ -156,10 +162,15 @@ def pooled(policy: Policy) -> Decide:
         sharing = share(pool, found, now)
         by_name = {job.name: job for job in jobs}
         for resize in sharing.resizes:
-            by_name[resize.job].resize(resize.size, now)
+            job = by_name[resize.job]
+            job.desired = resize.size
+            job.resize(resize.size, now)
+            job.changed = now
         for job in jobs:
-            if not job.size and sharing.promised[job.name]:
-                job.resize(sharing.promised[job.name], now)
+            if not job.size:
+                job.changed = now
+            # What a started job still lacks comes without a plan, and begins no cooldown.
+            job.resize(sharing.promised[job.name], now)
         assert sum(job.size + job.leaving for job in jobs) <= GPUS
 
     return decide
@@ -207,6 +218,7 @@ def workload(folder: Path, name: str) -> list[Job]:
                 steps * batch,
                 tells=chance.random() > 1 / 3,
                 noise=chance.uniform(0.95, 1.05),
+                desired=asked,
             )
             jobs.append(job)
     return jobs
@@ -227,10 +239,12 @@ def main(names: Sequence[str]) -> None:
     if profiles is None:
         sys.exit("no traces: give their folder in ELASTICJOB_TRACES")
     for name in names or ("pollux-1", "sia-philly-1"):
-        base = None
+        jobs = workload(profiles.parent, name)
+        alone = fmean(CHANGE_SECONDS + job.samples / job.fastest for job in jobs)
+        base = play(jobs, first_come)
+        sys.stdout.write(f"{name:14} alone           mean {alone:6.0f} s ({alone / base[0]:.2f})\n")
         for peer, decide in PEERS.items():
             mean, last, changes = play(workload(profiles.parent, name), decide)
-            base = base or (mean, last)
             sys.stdout.write(
                 f"{name:14} {peer:15} mean {mean:6.0f} s ({mean / base[0]:.2f})"
                 f"  p99 {last:6.0f} s ({last / base[1]:.2f})  {changes:.1f} changes/h\n"

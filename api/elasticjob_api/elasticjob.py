@@ -289,6 +289,11 @@ class ElasticJob(Object, frozen=True):
             return None
         return autoscaling.profile or self.metadata.name
 
+    @property
+    def created_by(self) -> str:
+        """The user who has created it; empty if no policy records that."""
+        return self.metadata.annotations.get(names.ANNOTATION_CREATED_BY, "")
+
     RULES: ClassVar[tuple[Rule, ...]] = (
         # Only a rule here sees the name. It holds for new objects only: one that refused an update
         # would also keep the finalizers of a stored object.

@@ -44,8 +44,8 @@ class ElasticPoolSpec(Object, frozen=True):
         Policy,
         Meta(
             description="Who gets members first, up to the size that was asked for. Priority: jobs "
-            "of a higher priority. Fair: all in equal parts, by `weights`. Throughput: where most "
-            "trainings end soonest, and each job at least half of an equal part."
+            "of a higher priority. Fair: all in equal parts, by `weights`. Throughput: more the "
+            "sooner a training ends, and each job at least half of an equal part."
         ),
     ] = "Priority"
     weights: Annotated[

@@ -47,6 +47,9 @@ ANNOTATION_OPERATOR = f"{GROUP}/operator"
 ANNOTATION_STATE_OF = f"{GROUP}/state-of"
 """On the ConfigMap with a master's state: the master that it belongs to."""
 
+ANNOTATION_CREATED_BY = f"{GROUP}/created-by"
+"""On a job: the user who has created it, where the policy of deploy/created-by is installed."""
+
 ANNOTATION_MADE_ANEW = f"{GROUP}/made-anew"
 """On a job's Secret: its earlier contents are lost, so pods that are older than the Secret and
 newer ones refuse each other.

@@ -14,10 +14,11 @@ from elasticjob_api.elasticjob import ElasticJob
 
 from elasticjob_client import functions, submission
 from elasticjob_client.aio_job import AsyncJob
+from elasticjob_client.arguments import check_text
 from elasticjob_client.cluster import Access, Cluster, open_cluster
-from elasticjob_client.errors import ClientError
+from elasticjob_client.errors import ClientError, WrongArgument
 from elasticjob_client.job_template import JobTemplate, check_fields
-from elasticjob_client.jobs import get_job, list_jobs, read
+from elasticjob_client.jobs import find_job, list_jobs, read
 from elasticjob_client.manifests import Program
 from elasticjob_client.scripts import of_script
 from elasticjob_client.submission import Submission
@@ -49,6 +50,9 @@ class AsyncClient:
             context: a context of the kubeconfig; None for its current one.
             kubeconfig: the path of the file; None for the file that kubectl would use.
         """
+        for option, text in (("namespace", namespace), ("context", context)):
+            if text is not None:
+                check_text(option, text, "research")
         self._access = Access(None if kubeconfig is None else Path(kubeconfig), context, namespace)
         self._stack = AsyncExitStack()
         self._opening = asyncio.Lock()
@@ -57,7 +61,7 @@ class AsyncClient:
     async def train(
         self,
         /,
-        what: str | PathLike[str] | Callable[..., object],
+        what: str | PathLike[str] | Callable[..., object] | None = None,
         template: JobTemplate | None = None,
         *,
         args: Sequence[str] = (),
@@ -70,7 +74,8 @@ class AsyncClient:
         """Create a job in which each worker runs a script or calls a function.
 
         Args:
-            what: the path of a Python script, or a function, whose return value is dropped.
+            what: the path of a Python script, or a function, whose return value is dropped; one
+                must be given.
             template: the pods: image, workers, GPUs and so on.
             args: arguments of a script.
             fn_args: arguments of a function.
@@ -80,11 +85,18 @@ class AsyncClient:
             fields: those of `JobTemplate`, also in place of the template's.
 
         Raises:
+            WrongArgument: an argument has a wrong name, type, form or bound.
             Invalid: the API server refuses fields of the job.
             ClientError: the script cannot be read, the function cannot be pickled, either is too
                 large, or the API server refuses the job for another reason. Nothing is created.
         """
         check_fields(fields)
+        if name is not None:
+            check_text("name", name, "train-1")
+        if not isinstance(template, JobTemplate | None):
+            raise WrongArgument(
+                f"template: {template!r:.40} is not a JobTemplate; give JobTemplate(image=…, …)"
+            )
         template = replace(template or JobTemplate(), **fields)
         program = _program(what, args, fn_args, template)
         if defaults:
@@ -94,11 +106,14 @@ class AsyncClient:
 
     async def submit(self, file: str | PathLike[str], *, dry_run: bool = False) -> AsyncJob:
         """Create the job of a job file (YAML) unchanged. Raises the errors of `train`."""
+        if not isinstance(file, str | PathLike):
+            raise WrongArgument(f"file: {file!r:.40} is not a path; give that of a job file")
         return await self._create(submission.read_job_file(Path(file)), dry_run=dry_run)
 
     async def get(self, name: str) -> AsyncJob:
         """Return a job. Raises `NoSuchObject`, `ClientError`."""
-        return AsyncJob(self._connected, await get_job(await self._connected(), name))
+        found = await find_job(await self._connected(), name, exact=True)
+        return AsyncJob(self._connected, found)
 
     async def list(
         self, *, all_namespaces: bool = False, phase: str | None = None
@@ -109,6 +124,8 @@ class AsyncClient:
             all_namespaces: return the jobs of all namespaces, not only of the client's.
             phase: return only jobs in this phase, such as "running".
         """
+        if phase is not None:
+            check_text("phase", phase, "running")
         chosen = None if phase is None else parse_phase(phase)
         cluster = await self._connected()
         found = await list_jobs(cluster, all_namespaces=all_namespaces, phase=chosen)
@@ -147,7 +164,7 @@ class AsyncClient:
 
 
 def _program(
-    what: str | PathLike[str] | Callable[..., object],
+    what: str | PathLike[str] | Callable[..., object] | None,
     args: Sequence[str],
     fn_args: Sequence[object],
     template: JobTemplate,
@@ -156,6 +173,11 @@ def _program(
         if args:
             raise ClientError("args are for scripts; give fn_args to a function")
         return functions.program(what, fn_args, template.files)
+    if not isinstance(what, str | PathLike):
+        raise WrongArgument(
+            f"what: {what!r:.40} is neither a script nor a function; give a path such as "
+            "'train.py', or a function by its name, without a call"
+        )
     if fn_args:
         raise ClientError("fn_args are for functions; give args to a script")
     return of_script(Path(what), args, template.files)

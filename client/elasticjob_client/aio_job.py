@@ -9,11 +9,12 @@ from contextlib import aclosing, asynccontextmanager
 from typing import Any, Self
 
 from elasticjob_api import names
-from elasticjob_api.elasticjob import ElasticJob, Phase, Progress
+from elasticjob_api.elasticjob import MAX_REPLICAS, ElasticJob, Phase, Progress
 from elasticjob_api.scaleplan import ScalePlan
 
 from elasticjob_client import jobs, related
 from elasticjob_client.answers import open_master_or_report
+from elasticjob_client.arguments import check_seconds, check_sequence, check_text, check_whole
 from elasticjob_client.cluster import Cluster
 from elasticjob_client.dashboard import serve_dashboard
 from elasticjob_client.errors import NotInTime
@@ -27,6 +28,7 @@ from elasticjob_client.scaling import SizeChange, change_size, removal, size_cha
 from elasticjob_client.waiting import wait_for
 
 log = logging.getLogger("elasticjob.client")
+_MOST_LINES = 1_000_000_000
 Records = Any
 """A `pandas.DataFrame`, or a list of dictionaries if pandas is not installed."""
 
@@ -82,6 +84,8 @@ class AsyncJob:
             JobEnded: the job has ended without reaching it.
             NotInTime: the job has not reached it within `timeout`.
         """
+        check_text("until", until, "running")
+        check_seconds("timeout", timeout)
         self.last_seen = await wait_for(await self._cluster(), self.name, until, seconds=timeout)
         return self
 
@@ -108,6 +112,7 @@ class AsyncJob:
             NotInTime: the change is not done within `timeout`.
             ClientError: the request is refused, or has failed.
         """
+        check_seconds("timeout", timeout)
         return await self._change(size_change(size, role=role), wait=wait, seconds=timeout)
 
     async def remove(self, *pods: str, role: str = names.ROLE_WORKER, wait: bool = False) -> str:
@@ -123,7 +128,7 @@ class AsyncJob:
         await jobs.set_run_policy(await self._cluster(), self.name, suspend=False)
 
     async def stop(self) -> None:
-        """End the job for good, as Failed, after its members have saved. Raises `JobEnded`."""
+        """End the job for good, as Stopped, after its members have saved. Raises `JobEnded`."""
         await jobs.set_run_policy(await self._cluster(), self.name, stop=True)
 
     async def delete(self) -> None:
@@ -151,6 +156,10 @@ class AsyncJob:
         Raises:
             ClientError: there is no such member, or a log cannot be read.
         """
+        check_sequence("ranks", ranks, [0])
+        for rank in ranks:
+            check_whole("ranks", rank, MAX_REPLICAS)
+        check_whole("tail", tail, _MOST_LINES)
         choice = Choice(ranks, role, every)
         options = LogOptions(tail)
         found = job_logs(
@@ -214,6 +223,7 @@ class AsyncJob:
             MasterUnreachable: the master does not answer, and no answers are stored.
             ClientError: the port is in use.
         """
+        check_whole("port", port, 65_535)
         async with serve_dashboard(await self._cluster(), self.name, port=port) as url:
             yield url
 

@@ -14,7 +14,6 @@ from typing import Any
 
 import grpc.aio
 from elasticjob_api import names
-from elasticjob_api.answers import UnreadableAnswers, outcome, unpack
 from elasticjob_api.elasticjob import ElasticJob
 from elasticjob_api.job_status import ENDED
 from elasticjob_api.times import format_time
@@ -240,6 +239,8 @@ async def stored_answers(cluster: Cluster, job: ElasticJob) -> job_pb2.StoredAns
         NoReport: there are no answers of this job.
         ClientError: the user may not read them.
     """
+    from elasticjob_api.answers import UnreadableAnswers, outcome, unpack  # slow: JSON of protobuf
+
     where = f"ConfigMap {cluster.namespace}/{names.query_config_map(job.metadata.name)}"
     try:
         found = await viewers_config_map(cluster, job.metadata.name)

@@ -84,7 +84,6 @@ class Cluster:
 async def open_cluster(access: Access) -> AsyncIterator[Cluster]:
     """Open a session. Raises `NoCluster` if there is no usable kubeconfig."""
     try:
-        namespace = access.namespace or _current_namespace(access)
         async with connect(
             user_agent="elasticjob",
             kubeconfig=access.kubeconfig,
@@ -92,7 +91,7 @@ async def open_cluster(access: Access) -> AsyncIterator[Cluster]:
             connections=_CONNECTIONS,
             brief=True,
         ) as kube:
-            yield Cluster(kube, namespace)
+            yield Cluster(kube, access.namespace or kube.namespace or pod_namespace())
     except NoAccess as error:
         what = "service account" if _in_a_pod(access) else "kubeconfig"
         raise NoCluster(
@@ -183,11 +182,3 @@ def _missing(error: NotFound, resource: Resource, cluster: Cluster) -> str:
 def _in_a_pod(access: Access) -> bool:
     """Return whether the access is the service account of the pod in which this runs."""
     return uses_service_account(os.environ, access.kubeconfig, access.context)
-
-
-def _current_namespace(access: Access) -> str:
-    if _in_a_pod(access):
-        return pod_namespace()
-    from elasticjob_kube import kubeconfig  # slow: it imports the official client
-
-    return kubeconfig.namespace(access.kubeconfig, access.context)

@@ -21,6 +21,7 @@ from typing import Any
 
 import msgspec
 
+from elasticjob_client.arguments import check_sequence
 from elasticjob_client.errors import ClientError
 from elasticjob_client.manifests import Program, script_command
 from elasticjob_client.run_function import EXIT_OTHER_PYTHON
@@ -50,8 +51,7 @@ def pack(function: Callable[..., object], arguments: Sequence[object] = ()) -> d
         raise ClientError(
             f"function {name} is asynchronous, so a call would do nothing; give one that runs it"
         )
-    if isinstance(arguments, str | bytes) or not isinstance(arguments, Sequence):
-        raise ClientError(f"fn_args: {arguments!r:.40} is not a sequence; give one such as (10,)")
+    check_sequence("fn_args", arguments, (10,))
     try:
         from cloudpickle import cloudpickle as implementation
     except ModuleNotFoundError as error:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
-from difflib import get_close_matches
 from os import PathLike
 from pathlib import PurePosixPath
 from typing import Any
@@ -17,6 +16,12 @@ from elasticjob_api.elasticjob import MAX_REPLICAS
 from elasticjob_api.frameworks import FRAMEWORKS
 from elasticjob_api.limits import MAX_RESTARTS
 
+from elasticjob_client.arguments import (
+    check_sequence,
+    check_text,
+    check_whole,
+    similar,
+)
 from elasticjob_client.errors import WrongArgument
 from elasticjob_client.pod_parts import (
     check_name,
@@ -99,11 +104,11 @@ class JobTemplate:
             )
         check_workers(self.workers)
         if self.framework is not None and self.framework not in FRAMEWORKS:
-            raise WrongArgument(
-                f"framework: {self.framework!r:.40} is unknown; give {', '.join(FRAMEWORKS)}"
-            )
-        _check_whole("gpus", self.gpus, MAX_GPUS)
-        _check_whole("restart_limit", self.restart_limit, MAX_RESTARTS)
+            near = similar(self.framework, FRAMEWORKS)
+            remedy = f"give {', '.join(FRAMEWORKS)}" + (f"; did you mean {near}?" if near else "")
+            raise WrongArgument(f"framework: {self.framework!r:.40} is unknown; {remedy}")
+        check_whole("gpus", self.gpus, MAX_GPUS)
+        check_whole("restart_limit", self.restart_limit, MAX_RESTARTS)
         _given(self.cpu, lambda cpu: quantity("cpu", cpu, "500m or 2"))
         for name in ("memory", "shared_memory"):
             amount = getattr(self, name)
@@ -143,8 +148,8 @@ def check_fields(names: Iterable[str]) -> None:
     known = [each.name for each in fields(JobTemplate)]
     for name in names:
         if name not in known:
-            near = get_close_matches(name, known, n=1)
-            remedy = f"did you mean {near[0]}?" if near else f"there are {', '.join(known)}"
+            near = similar(name, known)
+            remedy = f"did you mean {near}?" if near else f"there are {', '.join(known)}"
             raise WrongArgument(f"{name}: there is no such argument; {remedy}")
 
 
@@ -193,21 +198,15 @@ def _check_forms(template: JobTemplate) -> None:
             raise WrongArgument(
                 f"{name}: {value!r:.40} is not a mapping; give one such as {{'NAME': 'value'}}"
             )
-        check_texts(name, value)
         for key, text in value.items():
-            check_texts(f"{name}: {key:.40}", (text,))
+            check_text(name, key, "10")
+            check_text(f"{name}: {key:.40}", text, "10")
     for name in _SEQUENCES:
         value = getattr(template, name)
-        if isinstance(value, str | bytes) or not isinstance(value, Sequence):
-            raise WrongArgument(f"{name}: {value!r:.40} is not a sequence; give one such as ['a']")
-        check_texts(name, [each for each in value if not isinstance(each, PathLike)])
-
-
-def check_texts(name: str, values: Mapping[str, str] | Sequence[object]) -> None:
-    """Refuse values that are no texts. Raises `WrongArgument`."""
-    for value in values:
-        if not isinstance(value, str):
-            raise WrongArgument(f"{name}: {value!r:.40} is not a text; give one such as '10'")
+        check_sequence(name, value, ["a"])
+        for each in value:
+            if not isinstance(each, PathLike):
+                check_text(name, each, "10")
 
 
 def check_workers(workers: object) -> None:
@@ -224,11 +223,6 @@ def check_workers(workers: object) -> None:
     if numbers[0] > numbers[-1]:
         least, most = numbers
         raise WrongArgument(f"workers: the least, {least}, is more than the most, {most}")
-
-
-def _check_whole(name: str, value: object, most: int) -> None:
-    if value is not None and not (type(value) is int and 0 <= value <= most):
-        raise WrongArgument(f"{name}: {value!r:.40} is not a whole number from 0 to {most}")
 
 
 def _check_different(name: str, values: Sequence[str], remedy: str) -> None:

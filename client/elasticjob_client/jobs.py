@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from difflib import get_close_matches
 from typing import TypeVar
 
 import msgspec
@@ -11,6 +10,7 @@ from elasticjob_api.job_status import ENDED
 from elasticjob_api.meta import Json
 from elasticjob_kube.resources import ELASTIC_JOBS
 
+from elasticjob_client.arguments import check_text, similar
 from elasticjob_client.cluster import Cluster, ask
 from elasticjob_client.errors import ClientError, JobEnded, NoSuchObject
 
@@ -59,13 +59,17 @@ async def get_object(cluster: Cluster, name: str) -> Json:
     return await cluster.get(ELASTIC_JOBS, name)
 
 
-async def find_job(cluster: Cluster, name: str) -> ElasticJob:
-    """Return the job that has this name, or else the only one whose name begins with it.
+async def find_job(cluster: Cluster, name: str, *, exact: bool = False) -> ElasticJob:
+    """Return the job that has the name a user gives, or else the only one that begins with it.
+
+    With `exact`, `name` is the whole name.
 
     Raises:
-        NoSuchObject: there is no such job, or there are several.
+        WrongArgument: the name is no text.
+        NoSuchObject: there is no such job, or there are several. A similar name is suggested.
         ClientError: another error.
     """
+    check_text("name", name, "train-1")
     try:
         return await get_job(cluster, name)
     except NoSuchObject as error:
@@ -73,10 +77,10 @@ async def find_job(cluster: Cluster, name: str) -> ElasticJob:
             found = {str(job["metadata"]["name"]): job for job in await list_jobs(cluster)}
         except ClientError:
             raise error from None
-        matching = [each for each in found if each.startswith(name)]
+        matching = [] if exact else [each for each in found if each.startswith(name)]
         if not matching:
-            near = get_close_matches(name, found, n=1)
-            raise (NoSuchObject(f"{error}; did you mean {near[0]}?") if near else error) from None
+            near = similar(name, found)
+            raise (NoSuchObject(f"{error}; did you mean {near}?") if near else error) from None
         if len(matching) > 1:
             several = ", ".join(matching[:5]) + (", …" if len(matching) > 5 else "")
             where = f"{ELASTIC_JOBS.kind} {cluster.namespace}/{name}"

@@ -15,8 +15,8 @@ from contextlib import suppress
 from os import PathLike
 from pathlib import Path
 
+from elasticjob_client.arguments import check_sequence, check_text
 from elasticjob_client.errors import WrongArgument
-from elasticjob_client.job_template import check_texts
 from elasticjob_client.manifests import MAX_FILES, MAX_FILES_BYTES, Program, script_command
 
 _NAME = re.compile(r"(?!\.\.)[-._a-zA-Z0-9]{1,200}")
@@ -38,11 +38,9 @@ def of_script(
         WrongArgument: a file cannot be read, or has a name that is invalid in a ConfigMap; the
             arguments are no texts.
     """
-    if isinstance(arguments, str | bytes) or not isinstance(arguments, Sequence):
-        raise WrongArgument(
-            f"args: {arguments!r:.40} is not a sequence; give one such as ['--epochs', '10']"
-        )
-    check_texts("args", arguments)
+    check_sequence("args", arguments, ["--epochs", "10"])
+    for each in arguments:
+        check_text("args", each, "10")
     script = {path.name: _content(path, path.name)}
     contents = beside(files, script | local_modules(path, path.parent))
     return Program(path.name, script_command(path.name, arguments), contents)

@@ -82,8 +82,10 @@ class Submission:
 def read_job_file(path: Path) -> Submission:
     """Return the submission of a job file.
 
-    Raises `WrongArgument` if the file cannot be read, and the errors of `of_job_file`.
+    Raises `WrongArgument` if it is a script or cannot be read, and the errors of `of_job_file`.
     """
+    if path.suffix == ".py":
+        raise WrongArgument(f"{path} is a Python script, not a job file; `train` creates its job")
     try:
         with path.open() as file:
             text = file.read(MAX_JOB_FILE_BYTES + 1)

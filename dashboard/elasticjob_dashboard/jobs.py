@@ -238,6 +238,7 @@ def _row(job: ElasticJob) -> Json:
         "gpus": requested_gpus(job),
         "stalledSince": None if stands else time_or_none(progress.stalled_since),
         "created": time_or_none(job.metadata.creation_timestamp),
+        "createdBy": job.created_by[:_LONGEST_TEXT],
         **_changes(job),
     }
 

@@ -36,12 +36,14 @@ class Access:
         context: verifies its certificate.
         authorization: returns the Authorization header of the next request, or None for no header.
         proxy: URL of the HTTP proxy to use; None for no proxy.
+        namespace: that of the kubeconfig's context; None for a pod's (`pod_namespace`).
     """
 
     host: str
     context: ssl.SSLContext
     authorization: Callable[[], Awaitable[str | None]]
     proxy: str | None
+    namespace: str | None = None
 
 
 class Token:
@@ -99,7 +101,7 @@ async def find_access(kubeconfig: Path | None, context: str | None) -> Access:
         raise NoAccess(message) from error
     settings, tls = await load(kubeconfig, context)
     proxy = settings.proxy or proxy_for(settings.host)
-    return Access(settings.host, tls, settings.authorization, proxy)
+    return Access(settings.host, tls, settings.authorization, proxy, settings.namespace)
 
 
 def pod_access(environment: Mapping[str, str]) -> Access:

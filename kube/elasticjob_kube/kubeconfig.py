@@ -35,7 +35,8 @@ _HTTP = "aiohttp"
 class Settings:
     """The settings that the official client's loader finds in a kubeconfig.
 
-    It sets only those that the kubeconfig names, and replaces the token when it expires.
+    It sets only those that the kubeconfig names, and replaces the token when it expires. The
+    namespace, which it does not read, is the one that kubectl would use.
     """
 
     host: str = "http://localhost"
@@ -46,6 +47,7 @@ class Settings:
     verify_ssl: bool = True
     tls_server_name: str | None = None
     proxy: str | None = None
+    namespace: str = "default"
 
     async def authorization(self) -> str | None:
         """Return the Authorization header of the next request, or None for no header."""
@@ -113,14 +115,18 @@ async def load(path: Path | None, context: str | None) -> tuple[Settings, ssl.SS
 
 
 async def _load(files: str, context: str | None) -> Settings:
-    settings = Settings()
     merged, name = _merged(files, context)
-    options = {"config_file": files, "context": name, "client_configuration": settings}
+    by_name = {each["name"]: each for each in merged["contexts"]}
+    if name not in by_name:
+        raise NoAccess(f"context {name} is not in the kubeconfig; it has {', '.join(by_name)}")
+    chosen = by_name[name]["context"]
+    settings = Settings(namespace=str(chosen.safe_get("namespace") or "default"))
+    options = {"context": name, "client_configuration": settings}
     if iscoroutinefunction(config.load_kube_config):
-        await config.load_kube_config(**options)
-    else:
-        await asyncio.to_thread(config.load_kube_config, **options)  # waits for plugins
-        settings.proxy = _proxy_url(merged, name)
+        await config.load_kube_config_from_dict(merged, **options)
+    else:  # this one stores tokens that it refreshes, so it must know the files
+        await asyncio.to_thread(config.load_kube_config, files, **options)  # waits for plugins
+        settings.proxy = _proxy_url(merged, chosen)
     return settings
 
 
@@ -136,10 +142,9 @@ def _merged(files: str, context: str | None) -> tuple[Any, str]:
     return merger.config, context or current or merger.config["current-context"]
 
 
-def _proxy_url(merged: Any, context: str) -> str | None:
+def _proxy_url(merged: Any, context: Any) -> str | None:
     """Return the proxy of a context's cluster, which older clients do not read."""
-    chosen = merged["contexts"].get_with_name(context)["context"]
-    cluster = merged["clusters"].get_with_name(chosen["cluster"])["cluster"]
+    cluster = merged["clusters"].get_with_name(context["cluster"])["cluster"]
     found: str | None = cluster.safe_get("proxy-url")
     return found
 
@@ -152,16 +157,6 @@ def _tls(settings: Settings) -> ssl.SSLContext:
         tls.check_hostname = False
         tls.verify_mode = ssl.CERT_NONE
     return tls
-
-
-def namespace(path: Path | None, context: str | None) -> str:
-    """Return the namespace of a context, the one that kubectl would use. Raises `NoAccess`."""
-    with _usable(path):
-        merged, name = _merged(_files(path), context)
-        by_name = {each["name"]: each["context"] for each in merged["contexts"]}
-    if name not in by_name:
-        raise NoAccess(f"context {name} is not in the kubeconfig; it has {', '.join(by_name)}")
-    return str(by_name[name].safe_get("namespace") or "default")
 
 
 def _files(path: Path | None) -> str:

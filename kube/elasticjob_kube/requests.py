@@ -54,6 +54,7 @@ class Requests:
     Attributes:
         http: the connections, with certificates and proxy; `headers` returns the credentials.
         host: URL of the API server.
+        namespace: see `Access`.
         answers: number of answers by method and status, without watches; status 0 stands for no
             answer.
         clock: learns the time from the answers.
@@ -71,6 +72,7 @@ class Requests:
     ) -> None:
         self.http = http
         self.host = access.host.rstrip("/")
+        self.namespace = access.namespace
         self.answers: Counter[tuple[str, int]] = Counter()
         self.clock = clock or Clock()
         self._broken: tuple[type[Exception], ...] = (TimeoutError, OSError, *http.failures)

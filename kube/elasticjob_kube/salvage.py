@@ -7,8 +7,8 @@ such a nested value in a field whose schema allows anything.
 
 from __future__ import annotations
 
+import os
 import re
-import secrets
 
 import msgspec
 
@@ -18,7 +18,7 @@ about a thousand levels, or ten thousand since Python 3.12.
 """
 _TOKENS = re.compile(rb'"(?:[^"\\]++|\\.)*+"|[\[\]{}]', re.DOTALL)
 _SURROGATE = re.compile(rb"\\u[dD][89a-fA-F]")
-_MARK = f'"cut-{secrets.token_hex(16)}"'.encode()
+_MARK = f'"cut-{os.urandom(16).hex()}"'.encode()
 """Replaces a value that is cut out. It is random, so no user can write it into an object."""
 
 

@@ -16,6 +16,7 @@ import time
 from collections import deque
 from collections.abc import Mapping
 from concurrent.futures import Future
+from operator import index
 from typing import Any
 
 from elasticjob_api import names
@@ -50,7 +51,7 @@ class AgentConnection:
         self._path = path
         self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         self._changed = threading.Condition()
-        self._lines: deque[dict[str, Any]] = deque(_introduction())
+        self._lines: deque[str] = deque(map(_line, _introduction()))
         self._report: dict[str, Any] = {}
         self._reported_at = time.monotonic()
         self._step: int | None = None
@@ -124,7 +125,8 @@ class AgentConnection:
     def call(self, name: str, **fields: Any) -> Future[dict[str, Any]]:
         """Call the agent.
 
-        Returns its answer as a future, which raises AgentError if the call is refused.
+        Returns its answer as a future, which raises AgentError if the call is refused. Raises
+        TypeError if a value of a field cannot be sent.
         """
         answer: Future[dict[str, Any]] = Future()
         with self._changed:
@@ -132,8 +134,8 @@ class AgentConnection:
                 answer.set_exception(AgentError(_AGENT_UNREACHABLE))
                 return answer
             self._last_call_id += 1
+            self._lines.append(_line({"id": self._last_call_id, "call": name, **fields}))
             self._pending_calls[self._last_call_id] = answer
-            self._lines.append({"id": self._last_call_id, "call": name, **fields})
             self._changed.notify_all()
         return answer
 
@@ -150,7 +152,7 @@ class AgentConnection:
     def send(self, message: dict[str, Any]) -> None:
         """Send a message, which another thread writes."""
         with self._changed:
-            self._lines.append(message)
+            self._lines.append(_line(message))
             self._changed.notify_all()
 
     def flush(self, timeout: float) -> None:
@@ -181,15 +183,13 @@ class AgentConnection:
         try:
             self._socket.connect(self._path)
             threading.Thread(target=self._read, name="elasticjob-read", daemon=True).start()
-            while messages := self._wait_for_messages():
-                self._socket.sendall(
-                    "".join(json.dumps(message) + "\n" for message in messages).encode()
-                )
+            while lines := self._wait_for_lines():
+                self._socket.sendall("".join(lines).encode())
         except (OSError, RuntimeError):
             self._disconnect()
 
-    def _wait_for_messages(self) -> list[dict[str, Any]]:
-        """Wait for messages to write: reports when they are due, others at once.
+    def _wait_for_lines(self) -> list[str]:
+        """Wait for lines to write: reports when they are due, others at once.
 
         Returns an empty list when the connection has ended.
         """
@@ -205,12 +205,12 @@ class AgentConnection:
             self._writer_idle = False
             if self._disconnected:
                 return []
-            messages = [*filter(None, (self._report,)), *self._lines]
+            lines = [*([_line(self._report)] if self._report else ()), *self._lines]
             self._lines.clear()
             self._report = {}
             self._next_report_time = time.monotonic() + REPORT_SECONDS
             self._writing = True
-            return messages
+            return lines
 
     def _read(self) -> None:
         rest = b""
@@ -252,6 +252,14 @@ class AgentConnection:
             self._changed.notify_all()
         for answer in calls:
             answer.set_exception(AgentError(_AGENT_UNREACHABLE))
+
+
+def _line(message: dict[str, Any]) -> str:
+    """Return a message as the agent reads it. Whole numbers of other types, such as numpy's, count.
+
+    It is made where the message is, because an error in the thread that writes would end that.
+    """
+    return json.dumps(message, default=index) + "\n"
 
 
 def _introduction() -> list[dict[str, Any]]:

@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from elasticjob._agent_connection import AgentError, agent_connection
+from elasticjob._arguments import check_counts, check_function, check_number
 from elasticjob._checkpoint_interval import CheckpointInterval
 from elasticjob._state import open_state
 from elasticjob._storage_errors import is_of_storage
@@ -43,6 +44,7 @@ _LONGEST_PAUSE = 60
 """Seconds between two tries to save the end of a training."""
 _MOST_TRIES = 10
 """Tries that fail one after the other because of the storage; they take about five minutes."""
+_SAVES = "writes the model into the folder that it is given"
 _NAME = re.compile(r"checkpoint-(\d{4})-(\d{10})-(\d{12})-")
 """Series, round and step."""
 AnyShards = TypeVar("AnyShards", bound=Shards[Any])
@@ -113,9 +115,12 @@ class Checkpointer:
                 f"any_rank is None; a world of {self._world.size} ranks needs it to agree on its "
                 "stops and saves, unless all have an agent and the same role"
             )
-        if keep < 1:
-            raise ValueError(f"{keep=} must be 1 or more")
-        if failure_hours <= 0:
+        if any_rank is not None:
+            check_function("any_rank", any_rank, "returns whether its argument is true in any rank")
+        check_counts(keep=keep)
+        check_number("timeout", timeout)
+        check_number("failure_hours", failure_hours, finite=False)
+        if failure_hours == 0:
             raise ValueError(f"{failure_hours=} must be more than 0")
         self._any_rank = any_rank or (_alone if self._world.size == 1 else AnyRank())
         self._keep = keep
@@ -165,6 +170,7 @@ class Checkpointer:
             arguments: further arguments for the opener.
             options: keyword arguments for the opener.
         """
+        check_function("opener", opener, "opens a data set, such as elasticjob.shards")
         restore = self._accounts.get(name, b"")
         self._data_sets[name] = opened = opener(name, *arguments, restore=restore, **options)
         return opened
@@ -186,6 +192,7 @@ class Checkpointer:
             SystemExit: this process has confirmed a stop.
             AgentError: this world has ended.
         """
+        check_function("save", save, _SAVES)
         report_step(step, **report)
         if self._stops_together:
             stop = should_stop_together()
@@ -213,6 +220,7 @@ class Checkpointer:
             SystemExit: this process has confirmed a stop.
             AgentError: this world has ended.
         """
+        check_function("save", save, _SAVES)
         failures = 0
         pause = 1
         while not self.save(step, save):

@@ -9,6 +9,7 @@ from typing import Any
 from elasticjob_api.limits import MAX_LEASED_SHARDS
 
 from elasticjob._agent_connection import agent_connection
+from elasticjob._arguments import check_counts, check_text
 from elasticjob.shards import AnyShard, Shard, Shards, ShardSource
 
 
@@ -47,8 +48,7 @@ def shards(
         AgentError: the data set is already open with other numbers, the numbers make no sense, or
             the checkpoint belongs to another data set.
     """
-    if size < 1 or shard_size < 1 or epochs < 1 or prefetch < 1:
-        raise ValueError(f"{size=}, {shard_size=}, {epochs=} and {prefetch=} must be 1 or more")
+    check_counts(size=size, shard_size=shard_size, epochs=epochs)
     fields = {
         "size": size,
         "shard_size": shard_size,
@@ -81,8 +81,8 @@ def stream_shards(
     Raises:
         AgentError: as for `shards`.
     """
-    if size < 0 or shard_size < 1 or prefetch < 1:
-        raise ValueError(f"{size=} must be 0 or more, {shard_size=} and {prefetch=} 1 or more")
+    check_counts(size=size, least=0)
+    check_counts(shard_size=shard_size)
     fields = {"size": size, "shard_size": shard_size, "streamed": True}
     return open_shards(name, fields, Shard, prefetch=prefetch, restore=restore)
 
@@ -96,6 +96,8 @@ def open_shards(
     restore: bytes | None,
 ) -> Shards[AnyShard]:
     """Declare a data set, restore a checkpoint if one is given, and begin to lease shards."""
+    check_text("name", name)
+    check_counts(prefetch=prefetch)
     if prefetch > MAX_LEASED_SHARDS:
         raise ValueError(f"{prefetch=} must be at most {MAX_LEASED_SHARDS}")
     source: ShardSource | None = agent_connection()

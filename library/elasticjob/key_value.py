@@ -17,6 +17,7 @@ from elasticjob_api.limits import MAX_KEYS_PER_REQUEST
 
 from elasticjob import _process
 from elasticjob._agent_connection import AgentConnection, agent_connection
+from elasticjob._arguments import check_bytes
 
 
 class KeyValue:
@@ -45,6 +46,7 @@ class KeyValue:
             AgentError: a bound is exceeded, this world has ended, or the agent is unreachable. All
                 calls raise it.
         """
+        check_bytes("value", value)
         if self._agent is None:
             _local_store.set(key, value)
         else:
@@ -93,6 +95,7 @@ class KeyValue:
         Returns the value after that. If each process sets its own value, such as its rank, the
         result shows which process has won.
         """
+        check_bytes("value", value)
         if self._agent is None:
             return _local_store.compare_and_set(key, expected, value)
         condition = {"if_absent": True} if expected is None else {"expected": _text(expected)}

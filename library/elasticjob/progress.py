@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from elasticjob_api.limits import MAX_METRIC_NAME_CHARACTERS, MAX_METRICS
 
 from elasticjob._agent_connection import agent_connection
+from elasticjob._arguments import check_number, check_text
 from elasticjob._tracking import track
 
 _CONFIRM_SECONDS = 5.0
@@ -41,17 +42,15 @@ def report_step(
             shows which one is slow.
 
     Raises:
-        ValueError: a number is negative or not finite.
+        ValueError: what must be a number is none, or is negative or not finite.
     """
-    if step < 0 or (total is not None and total < 0):
-        raise ValueError(f"step={step} and total={total} must not be negative")
-    if not 0 <= samples < math.inf:
-        raise ValueError(f"{samples=} must be a number, 0 or more")
-    if compute_seconds is not None and not 0 <= compute_seconds < math.inf:
-        raise ValueError(f"{compute_seconds=} must be a number, 0 or more")
+    check_number("step", step)
+    check_number("total", 0 if total is None else total)
+    check_number("samples", samples)
+    check_number("compute_seconds", 0 if compute_seconds is None else compute_seconds)
+    numbers = {} if metrics is None else _valid_metrics(metrics)
     agent = agent_connection()
     if agent is not None:
-        numbers = _valid_metrics(metrics) if metrics else {}
         agent.report(
             int(step),
             None if total is None else int(total),
@@ -114,11 +113,17 @@ def confirm_stop() -> None:
 
 
 def _valid_metrics(metrics: Mapping[str, float]) -> dict[str, float]:
+    if not isinstance(metrics, Mapping):
+        raise ValueError(f"{metrics=!r:.80} must be numbers by name, such as {{'loss': 0.5}}")
     if len(metrics) > MAX_METRICS:
         warnings.warn(f"{len(metrics)} metrics: only {MAX_METRICS} can be shown", stacklevel=3)
     valid: dict[str, float] = {}
     for name, value in metrics.items():
-        number = float(value)
+        check_text("a name in metrics", name)
+        try:
+            number = float(value)
+        except (TypeError, ValueError) as error:
+            raise ValueError(f"metrics: {name!r:.80} is {value!r:.80}, not a number") from error
         if (
             math.isfinite(number)
             and 0 < len(name) <= MAX_METRIC_NAME_CHARACTERS

@@ -16,6 +16,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
+from elasticjob._arguments import check_counts
 from elasticjob.datasets import open_shards
 from elasticjob.shards import Shard, Shards
 
@@ -105,11 +106,9 @@ def text_shards(
         OSError: a file cannot be read.
         AgentError: as for `shards`.
     """
-    if lines_per_shard < 1 or epochs < 1 or prefetch < 1 or not paths:
-        raise ValueError(
-            f"{lines_per_shard=}, {epochs=} and {prefetch=} must be 1 or more, "
-            "and there must be files"
-        )
+    check_counts(lines_per_shard=lines_per_shard, epochs=epochs)
+    if isinstance(paths, str | os.PathLike) or not paths:
+        raise ValueError(f"{paths=!r:.80}: there must be files, in a list")
     names = [os.fspath(path) for path in paths]
     length = sum(map(len, names))
     if length > _MAX_PATH_CHARACTERS:

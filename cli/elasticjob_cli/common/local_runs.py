@@ -10,10 +10,10 @@ import os
 import re
 import stat
 from collections.abc import Mapping
-from difflib import get_close_matches
 from pathlib import Path
 
 import msgspec
+from elasticjob_client.arguments import similar
 from elasticjob_client.errors import ClientError, WrongArgument
 
 from elasticjob_cli.common.streams import echo
@@ -91,8 +91,8 @@ def hint(name: str) -> str:
     base = base_folder(os.environ)
     if find(base, name) is not None:
         return f"; {LOCAL}{name} is a run on this machine"
-    near = get_close_matches(name, [info.name for info in runs(base)], n=1)
-    return f"; did you mean {LOCAL}{near[0]}, a run on this machine?" if near else ""
+    near = similar(name, [info.name for info in runs(base)])
+    return f"; did you mean {LOCAL}{near}, a run on this machine?" if near else ""
 
 
 def local_run(name: str, *cluster_options: object) -> RunInfo | None:

@@ -194,8 +194,17 @@ def run(access: Access, work: Callable[[Cluster], Awaitable[T]], *, job: str = "
         return asyncio.run(with_cluster())
 
 
-def run_on_job(access: Access, job: str, work: Callable[[Cluster, ElasticJob], Awaitable[T]]) -> T:
-    """Like `run`, for a job that is given by its name, or by the unique beginning of its name."""
+def run_on_job(
+    access: Access,
+    job: str,
+    work: Callable[[Cluster, ElasticJob], Awaitable[T]],
+    *,
+    exact: bool = False,
+) -> T:
+    """Like `run`, for a job that is given by its name, or by the unique beginning of its name.
+
+    With `exact`, it is given by the whole name.
+    """
     with reported():
         if "/" in job:
             raise WrongArgument(
@@ -203,7 +212,7 @@ def run_on_job(access: Access, job: str, work: Callable[[Cluster, ElasticJob], A
             )
 
     async def with_job(cluster: Cluster) -> T:
-        found = await find_job(cluster, job)
+        found = await find_job(cluster, job, exact=exact)
         if found.metadata.name != job:
             echo(f"job {found.metadata.name}", err=True)
         return await work(cluster, found)

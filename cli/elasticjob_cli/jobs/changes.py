@@ -207,7 +207,8 @@ def _change(
     With `exact`, `job` is the whole name.
     """
 
-    async def work(cluster: Cluster, name: str) -> str:
+    async def work(cluster: Cluster, found: ElasticJob) -> str:
+        name = found.metadata.name
         before = await set_run_policy(cluster, name, **policy)
         if wait:
             await wait_for(cluster, name, outcome.milestone, seconds=timeout)
@@ -216,7 +217,4 @@ def _change(
             return f"job {name} {outcome.already}"
         return f"job {name} {outcome.reached if wait else outcome.requested}"
 
-    if exact:
-        echo(run(access, lambda cluster: work(cluster, job), job=job))
-    else:
-        echo(run_on_job(access, job, lambda cluster, found: work(cluster, found.metadata.name)))
+    echo(run_on_job(access, job, work, exact=exact))

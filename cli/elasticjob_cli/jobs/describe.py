@@ -199,6 +199,8 @@ def _summary(
         ("Phase", shown(with_reason(status.phase or "Pending", status.message))),
         ("Age", format_age(job.metadata.creation_timestamp, now)),
     ]
+    if job.created_by:
+        rows.append(("Created by", _on_one_line(job.created_by)))
     if status.progress is not None:
         rows += _progress(status.progress, now)
     rows.append(("Restarts", restarts(status.restarts, status.uncounted_restarts)))

@@ -144,6 +144,7 @@ def jobs_table(
     jobs: Iterable[ElasticJob], now: float, *, all_namespaces: bool, wide: bool
 ) -> Table:
     """Return a line per job."""
+    jobs = list(jobs)
     columns: dict[str, Callable[[ElasticJob], str]] = {}
     if all_namespaces:
         columns["NAMESPACE"] = lambda job: job.metadata.namespace
@@ -158,6 +159,8 @@ def jobs_table(
         "AGE": lambda job: format_age(job.metadata.creation_timestamp, now),
     }
     if wide:
+        if any(job.created_by for job in jobs):
+            columns["CREATED-BY"] = lambda job: on_one_line(job.created_by) or UNKNOWN
         columns["PLAN"] = lambda job: job.status.current_plan or UNKNOWN
         columns["MESSAGE"] = lambda job: on_one_line(job.status.message)
     return table_of(jobs, columns, cut=("MESSAGE",))

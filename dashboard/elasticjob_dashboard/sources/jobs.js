@@ -28,7 +28,7 @@ function news() {
 
 function draw() {
   const all = present.order.map(key => ({ key, ...present[key] })), wanted = words(by("filter").value);
-  const has = (each, word) => `${each.key} ${each.phase} ${each.stalledSince ? "stalled" : ""}`.toLowerCase().includes(word);
+  const has = (each, word) => `${each.key} ${each.createdBy} ${each.phase} ${each.stalledSince ? "stalled" : ""}`.toLowerCase().includes(word);
   const listed = all.filter(each => !wanted.length || wanted.some(word => has(each, word)));
   facts(all);
   const more = present.more ? `; ${present.more} more are not read, elasticjob dashboard -n shows those of a namespace` : "";
@@ -110,7 +110,8 @@ function fill(row, each) {
   row.dataset.key = each.key;
   if (job.firstChild.getAttribute("href") !== path) job.firstChild.setAttribute("href", path);
   write(job.firstChild, each.name);
-  write(job.lastChild, each.namespace);
+  write(job.lastChild, [each.namespace, each.createdBy].filter(Boolean).join(" · "));
+  job.lastChild.title = each.createdBy && `created by ${each.createdBy}`;
   write(phase.firstChild, each.phase);
   mark(phase.firstChild, `phase ${each.phase}`);
   write(phase.lastChild, each.why);

@@ -164,7 +164,7 @@ def _context(
         user=ProcessUser(os.getuid(), os.getgid(), frozenset(os.getgroups()) | {os.getgid()}),
         reaper=reaper,
         memory=MemoryWatcher(),
-        addresses=AddressPool(),
+        addresses=AddressPool(settings.node_id),
         events=EventRecorder(kube, settings.name),
         services=ServiceLister(kube),
         http=http,

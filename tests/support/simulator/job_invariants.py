@@ -109,8 +109,6 @@ class JobInvariants:
         assert new.get("master", {}).get("restarts", 0) <= failed, (
             "a failure of the master is counted twice"
         )
-        if new.get("currentPlan") not in (None, old.get("currentPlan")):
-            self._check_queue_order(new["currentPlan"], actor)
         for role, spec in after["spec"]["replicaSpecs"].items():
             if spec.get("replicas", 1) != before["spec"]["replicaSpecs"][role].get("replicas", 1):
                 self._check_write_back(uid, role, spec["replicas"], before)
@@ -237,41 +235,6 @@ class JobInvariants:
             ):
                 return
         raise AssertionError(f"{name} is let go without having drained")
-
-    def _check_queue_order(self, name: str, actor: Any) -> None:
-        """Check that a plan begins only when the operator observes it as first in the queue."""
-        plan = self.history.objects[SCALE_PLANS].get(name)
-        if "-back-" in name or (plan is not None and plan.get("status", {}).get("startTime")):
-            # The plan that undoes a deleted plan is first. A plan that has begun stays current.
-            return
-        observed = actor.store.last
-        everyone = [*observed.plans, *observed.scale_ins, *observed.scale_outs]
-        requests = {item.metadata.uid for item in (*observed.scale_ins, *observed.scale_outs)}
-        queue = []
-        owners_with_plan = {
-            owner.uid for plan in observed.plans for owner in plan.metadata.owner_references
-        }
-        auto = []
-        for item in everyone:
-            if item.metadata.deletion_timestamp is not None or item.status.phase not in (
-                None,
-                "Pending",
-            ):
-                continue
-            is_plan = type(item).__name__ == "ScalePlan"
-            if not is_plan and item.metadata.uid in owners_with_plan:
-                continue
-            of_request = any(owner.uid in requests for owner in item.metadata.owner_references)
-            position = not of_request, item.metadata.creation_timestamp, item.metadata.uid
-            queue.append((position, item.metadata.name, is_plan))
-            if is_plan and item.spec.source == "Auto":
-                auto.append((position, item.metadata.name))
-        superseded = {other for _, other in sorted(auto)[:-1]}
-        waiting = sorted(entry for entry in queue if not (entry[2] and entry[1] in superseded))
-        assert waiting, f"{name} has its turn, but nothing waits"
-        first = waiting[0][1]
-        claimed = observed.job.status.current_plan == name
-        assert first == name or claimed, f"{name} has its turn before {first}"
 
     def _check_write_back(self, uid: str, role: str, replicas: int, before: Json) -> None:
         current = before.get("status", {}).get("currentPlan")

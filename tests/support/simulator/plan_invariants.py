@@ -73,6 +73,7 @@ class PlanInvariants:
                 )
         if new.get("phase") in ACTIVE_PHASES and old.get("phase") not in ACTIVE_PHASES:
             self._check_begin(after, uid)
+            self._check_turn(name, actor.store.last)
         if new.get("phase") in FINISHED_PLAN_PHASES:
             if new["phase"] != "Succeeded":
                 assert new.get("message"), f"{name} ends {new['phase']} without a reason"
@@ -159,6 +160,37 @@ class PlanInvariants:
             assert parsed(text) == members, (
                 f"{name} begins at {role} {text}, but the job has {sorted(members)}"
             )
+
+    def _check_turn(self, name: str, observed: Any) -> None:
+        """Check that a plan begins only when the operator observes it as first in the queue."""
+        everyone = [*observed.plans, *observed.scale_ins, *observed.scale_outs]
+        requests = {item.metadata.uid for item in (*observed.scale_ins, *observed.scale_outs)}
+        queue = []
+        owners_with_plan = {
+            owner.uid for plan in observed.plans for owner in plan.metadata.owner_references
+        }
+        auto = []
+        for item in everyone:
+            if item.metadata.deletion_timestamp is not None or item.status.phase not in (
+                None,
+                "Pending",
+            ):
+                continue
+            is_plan = type(item).__name__ == "ScalePlan"
+            if not is_plan and item.metadata.uid in owners_with_plan:
+                continue
+            of_request = any(owner.uid in requests for owner in item.metadata.owner_references)
+            position = not of_request, item.metadata.creation_timestamp, item.metadata.uid
+            queue.append((position, item.metadata.name, is_plan))
+            if is_plan and item.spec.source == "Auto":
+                auto.append((position, item.metadata.name))
+        superseded = {other for _, other in sorted(auto)[:-1]}
+        waiting = sorted(entry for entry in queue if not (entry[2] and entry[1] in superseded))
+        assert waiting, f"{name} has its turn, but nothing waits"
+        first = waiting[0][1]
+        # The plan that undoes a deleted plan is first; the job's status names it.
+        claimed = observed.job.status.current_plan == name
+        assert first == name or claimed, f"{name} has its turn before {first}"
 
     def check_request(self, before: Json | None, after: Json | None, actor: Any) -> None:
         if actor is None or before is None:

@@ -407,8 +407,10 @@ class Users:
             {"highestIndex": -1}, {"resources": {"cpu": "1e900"}},
             {"resourcesByIndex": {"0": {"memory": "0"}}}, {"desired": -7},
         ))  # fmt: skip
-        self._valid_status = {"uid": job["metadata"]["uid"], **copied(status)}
         replica = {**status["replicaStatuses"].get(role, {}), **odd}
+        if "highestIndex" in odd and not replica.get("startedIndices"):
+            return  # nothing shows that a role without members has had some: this is valid
+        self._valid_status = {"uid": job["metadata"]["uid"], **copied(status)}
         self.note("user: invalid status of", role, odd)
         roles = {**status["replicaStatuses"], role: replica}
         self.kube.set_status(ELASTIC_JOBS, JOB, replicaStatuses=roles)

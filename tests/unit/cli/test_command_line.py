@@ -98,7 +98,7 @@ def test_the_certificates_of_the_machine_are_not_read_to_import_a_command(tmp_pa
 
 
 SLOW = ("grpc", "google.protobuf", "cloudpickle", "kubernetes", "numpy", "pygments", "markdown_it")
-NOT_TO_READ_A_LINE = ("typer", "rich", "pydantic", "aiohttp", "importlib.metadata")
+NOT_TO_READ_A_LINE = ("typer", "rich", "pydantic", "aiohttp", "importlib.metadata", "secrets")
 
 
 @pytest.mark.parametrize(
@@ -199,6 +199,15 @@ def test_a_command_that_queries_no_master_does_not_import_grpc(name: str) -> Non
     command = [sys.executable, "-c", script]
     done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=True)
     assert done.stdout == "[]\n"
+
+
+def test_ranks_are_asked_for_without_what_only_stored_answers_need() -> None:
+    script = (
+        "import sys, elasticjob_client.answers; print('google.protobuf.json_format' in sys.modules)"
+    )
+    command = [sys.executable, "-c", script]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=True)
+    assert done.stdout == "False\n"
 
 
 @pytest.mark.parametrize("name", COMMANDS)

@@ -8,6 +8,7 @@ from typing import Any
 
 import elasticjob_cli
 import pytest
+from elasticjob_api import names
 from elasticjob_api.elasticjob import (
     ElasticJob,
     ElasticJobSpec,
@@ -30,6 +31,7 @@ from elasticjob_cli.query.topics import TOPIC_QUERIES
 from elasticjob_client.errors import ClientError
 from elasticjob_client.related import Event, Regarding
 from google.protobuf.message import Message
+from msgspec.structs import replace
 from rich.console import Console, RenderableType
 
 pytestmark = pytest.mark.guarantee("others-texts-are-shown-plainly")
@@ -38,7 +40,7 @@ BAD = "\x1b[31m\x9b\u202e\nx"
 NOW = 1_800_000_000.0
 META = ObjectMeta(name=BAD, namespace=BAD, uid="u", creation_timestamp="2026-01-01T00:00:00Z")
 JOB = ElasticJob(
-    metadata=META,
+    metadata=replace(META, annotations={names.ANNOTATION_CREATED_BY: BAD}),
     spec=ElasticJobSpec(framework="custom", replica_specs={BAD: ReplicaSpec(template={})}),
     status=ElasticJobStatus(
         message=BAD,

@@ -99,7 +99,7 @@ def test_a_framework_that_needs_more_roles_gets_them_without_gpus() -> None:
 
 
 def test_an_unknown_framework_is_refused_with_the_list_of_frameworks() -> None:
-    with pytest.raises(ClientError, match=r"give .*pytorch"):
+    with pytest.raises(ClientError, match=r"give .*custom; did you mean pytorch\?$"):
         JobTemplate(framework="torch")
 
 

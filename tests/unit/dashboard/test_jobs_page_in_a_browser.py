@@ -6,6 +6,7 @@ import time
 
 import msgspec
 import pytest
+from elasticjob_api import names
 from elasticjob_api.elasticjob import ElasticJob
 from elasticjob_api.elasticpool import ElasticPool
 from elasticjob_api.times import format_time
@@ -17,9 +18,10 @@ from tests.support.served_jobs import TOKEN, served_jobs
 pytestmark = pytest.mark.guarantee("page-of-all-jobs")
 
 
-def job(name: str, phase: str, **progress: float) -> ShownJob:
+def job(name: str, phase: str, *, created_by: str = "", **progress: float) -> ShownJob:
+    annotations = {names.ANNOTATION_CREATED_BY: created_by} if created_by else {}
     found = {
-        "metadata": {"name": name, "namespace": "ns", "uid": name},
+        "metadata": {"name": name, "namespace": "ns", "uid": name, "annotations": annotations},
         "spec": {"framework": "custom", "replicaSpecs": {"worker": {"template": {}}}},
         "status": {"phase": phase, "progress": progress},
     }
@@ -50,6 +52,16 @@ async def test_a_count_shows_its_jobs_and_the_filter_is_in_the_address() -> None
         assert linked.page.url == f"{url}?filter=stopped"
         assert await linked.page.get_attribute("[data-filter='stopped']", "aria-pressed") == "true"
         assert [*page.problems, *linked.problems] == []
+
+
+async def test_who_has_created_a_job_stands_beside_it_and_can_be_filtered() -> None:
+    jobs = [job("a", "Running", created_by="alice"), job("b", "Running")]
+    async with served_jobs(jobs) as url, open_browser() as browser:
+        page = await visit(browser, f"{url}?filter=alice#token={TOKEN}")
+        await page.until_text("#counts", "1 of 2 jobs")
+        assert await names_of(page) == ["a"]
+        await page.until_text("#jobs .space", "ns · alice")
+        assert page.problems == []
 
 
 @pytest.mark.parametrize("width", [1280, 390])

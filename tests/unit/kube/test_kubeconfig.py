@@ -8,11 +8,13 @@ import os
 import subprocess
 import sys
 from collections.abc import Iterable
+from io import TextIOWrapper
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
+from elasticjob_client.cluster import Access, open_cluster
 from elasticjob_kube import kubeconfig
 from elasticjob_operator.certificates import new_job_secrets
 
@@ -22,13 +24,12 @@ SCRIPT = """
 import asyncio, json, sys
 from pathlib import Path
 from elasticjob_kube.access import find_access
-from elasticjob_kube.kubeconfig import namespace
 answers = []
 for path in map(Path, sys.argv[1:]):
     found = asyncio.run(find_access(path, None))
     header = asyncio.run(found.authorization())
     authorities = len(found.context.get_ca_certs())
-    answers.append([found.host, header, found.proxy, authorities, namespace(path, None)])
+    answers.append([found.host, header, found.proxy, authorities, found.namespace])
 loaded = [name for name in sys.modules if name.startswith("kubernetes")]
 print(json.dumps([answers, loaded]))
 from kubernetes.client import CoreV1Api
@@ -139,5 +140,26 @@ def test_the_first_file_that_names_a_current_context_decides_as_for_kubectl(
 
     settings, _ = asyncio.run(kubeconfig.load(Path(files), None))
     assert settings.host == "https://10.0.0.1:6443"
-    assert kubeconfig.namespace(Path(files), None) == "team"
-    assert kubeconfig.namespace(Path(files), "other") == "default"
+    assert settings.namespace == "team"
+    settings, _ = asyncio.run(kubeconfig.load(Path(files), "other"))
+    assert settings.namespace == "default"
+
+
+def test_a_kubeconfig_is_read_once_as_its_yaml_may_take_longer_than_a_request(
+    paths: list[Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    reads = []
+    read_yaml = yaml.safe_load
+
+    def counted(file: TextIOWrapper) -> object:
+        reads.append(file.name)
+        return read_yaml(file)
+
+    monkeypatch.setattr(yaml, "safe_load", counted)
+
+    async def namespace() -> str:
+        async with open_cluster(Access(paths[0])) as cluster:
+            return cluster.namespace
+
+    assert asyncio.run(namespace()) == "team"
+    assert reads == [str(paths[0])]

@@ -13,6 +13,7 @@ from multiprocessing.process import BaseProcess
 from pathlib import Path
 
 import elasticjob
+import numpy
 import pytest
 from elasticjob import _agent_connection
 
@@ -122,6 +123,19 @@ def test_invalid_metrics_are_dropped_without_an_error(
         with pytest.warns(UserWarning, match="100 metrics: only 64 can be shown"):
             elasticjob.report_step(2, metrics={f"m{n}": n for n in range(100)})
         agent.wait(lambda fake: len(fake.reports[-1]["metrics"]) == 64)
+
+
+def test_a_value_that_cannot_be_sent_is_an_error_of_its_call_and_ends_no_later_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with fake_agent(tmp_path, monkeypatch) as agent:
+        connection = _agent_connection.agent_connection()
+        assert connection is not None
+        with pytest.raises(TypeError):
+            connection.call("get_values", keys=[{"a"}])
+        connection.call("add_value", key="n", amount=numpy.int64(3))
+        sent = agent.wait(lambda fake: [m for m in fake.messages if m.get("call") == "add_value"])
+        assert [each["amount"] for each in sent] == [3]
 
 
 @pytest.mark.parametrize(

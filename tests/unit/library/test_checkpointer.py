@@ -211,7 +211,7 @@ def test_a_world_of_several_needs_a_way_to_agree(
     with pytest.raises(ValueError, match="any_rank is None; a world of 3 ranks needs it"):
         Checkpointer(tmp_path)
     monkeypatch.delenv("ELASTICJOB_WORLD_SIZE")
-    with pytest.raises(ValueError, match="keep=0 must be 1 or more"):
+    with pytest.raises(ValueError, match="keep=0 must be a whole number, 1 or more"):
         Checkpointer(tmp_path, keep=0)
 
 

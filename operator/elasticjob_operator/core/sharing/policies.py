@@ -21,6 +21,8 @@ _KEPT = 1.5
 """A member of a job counts as much more as one that it does not have, since a move costs both jobs.
 So small differences move nobody, and what was moved stays.
 """
+_KEPT_BY_SHORT = 3.0
+"""The same for Throughput, whose parts change whenever a job comes, ends or passes another one."""
 _LEAST_EFFICIENCY = 0.2
 """For Throughput, another member adds at least this part of what the present ones have on average.
 """
@@ -133,7 +135,13 @@ def _fairly(filling: _Filling) -> None:
 
 
 def _for_throughput(filling: _Filling) -> None:
-    """Everybody's minimum and a part of an equal share; the rest where most jobs end soonest."""
+    """Everybody's minimum and a part of an equal share; of the rest, most where jobs end soonest.
+
+    From the job with most left to the one with least, parts grow as 1, 3, 5, 7 and so on. So jobs
+    whose throughput grows with the root of their size have the least mean completion time
+    ("heSRPT", Berg, Vesilo and Harchol-Balter 2020). What a job says of its end counts only by its
+    place among others: the first of many has about twice an equal part.
+    """
     filling.start(filling.jobs)
     running = [job for job in filling.jobs if filling.sizes[job.name]]
     floor = _FLOOR / max(len(running), 1)
@@ -143,31 +151,29 @@ def _for_throughput(filling: _Filling) -> None:
         return part if part <= floor else None
 
     filling.spread(running, below_floor)
-    ranks = {job.name: _gain(filling, job) for job in running}
-    filling.spread(running, lambda job, size, following: ranks[job.name](size, following))
+    rates = {job.name: speed(job.rates) for job in running}
 
+    def seconds_left(job: PooledJob) -> tuple[float, float]:
+        """Return them at the job's minimum; of equal ones, the younger job seems longer."""
+        return work_left(job, filling.now) / rates[job.name](job.minimum), job.since
 
-def _gain(filling: _Filling, job: PooledJob) -> Callable[[int, int], float | None]:
-    """Return the rank of a step of size, by the completions per second that it brings.
+    longest_first = sorted(running, key=seconds_left, reverse=True)
+    parts = {job.name: 2 * place + 1 for place, job in enumerate(longest_first)}
 
-    For its part of the pool, and None for a step that hardly makes the job faster.
-    """
-    rate = speed(job.rates)
-    work = work_left(job, filling.now)
-
-    def rank(size: int, following: int) -> float | None:
-        gained = rate(following) - rate(size)
-        if gained * size < _LEAST_EFFICIENCY * rate(size) * (following - size):
+    def rank(job: PooledJob, size: int, following: int) -> float | None:
+        rate = rates[job.name]
+        efficiency = (rate(following) / rate(size) - 1) * size / (following - size)
+        if efficiency < _LEAST_EFFICIENCY:
             return None
-        part = filling.part(job, following - size)
-        return -gained / work / part * _attachment(job, following)
+        part = filling.part(job, following) / parts[job.name]
+        return part / efficiency / _attachment(job, following, _KEPT_BY_SHORT)
 
-    return rank
+    filling.spread(running, rank)
 
 
-def _attachment(job: PooledJob, size: int) -> float:
+def _attachment(job: PooledJob, size: int, kept: float = _KEPT) -> float:
     """Return how much more a member must bring elsewhere to be taken from a job."""
-    return _KEPT if size <= job.size else 1.0
+    return kept if size <= job.size else 1.0
 
 
 _POLICIES: dict[str, Callable[[_Filling], None]] = {

@@ -116,6 +116,9 @@ async def test_a_name_that_does_not_exist_gets_a_suggestion(tmp_path: Path) -> N
     code, said = await answer_of(api, tmp_path, "describe", "resnt-2")
     assert code == 1
     assert said.endswith("; did you mean resnet-2?\n")
+    for name in ("resnt-2", "resnet"):  # `stop` takes whole names only
+        _, said = await answer_of(api, tmp_path, "stop", name)
+        assert said.endswith("; did you mean resnet-2?\n")
     _, said = await answer_of(api, tmp_path, "describe", "train")
     assert "did you mean" not in said
 

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import msgspec
 import pytest
+from elasticjob_api import names
 from elasticjob_api.elasticjob import ElasticJob, ElasticJobSpec, ElasticJobStatus
 from elasticjob_api.meta import ObjectMeta
 from elasticjob_api.scaleplan import ScalePlan
 from elasticjob_api.times import parse_time
 from elasticjob_cli.jobs.listing import jobs_table, plans_table, request_as_plan
+from msgspec.structs import replace
 from rich.console import Console
 
 
@@ -27,6 +29,18 @@ def test_a_long_message_takes_no_room_from_the_names_on_80_columns() -> None:
     lines = text.get().splitlines()
     assert "crashing-job  Failed" in lines[1]
     assert max(map(len, lines)) <= 80
+
+
+def test_the_wide_list_says_who_has_created_a_job_where_that_is_recorded() -> None:
+    metadata = ObjectMeta(name="a", namespace="ns")
+    spec = ElasticJobSpec(framework="custom", replica_specs={})
+    recorded = replace(metadata, annotations={names.ANNOTATION_CREATED_BY: "alice"})
+    for found, by in ((metadata, ""), (recorded, "alice")):
+        shown = Console(width=200)
+        with shown.capture() as text:
+            job = ElasticJob(metadata=found, spec=spec)
+            shown.print(jobs_table([job], 0.0, all_namespaces=False, wide=True))
+        assert ("CREATED-BY" in text.get(), by in text.get()) == (bool(by), True)
 
 
 @pytest.mark.guarantee("cause-comes-first")

@@ -203,6 +203,20 @@ def test_a_job_that_lies_about_its_curve_and_its_end_takes_no_other_job_s_floor(
     assert all(world.pods()[job.name] >= 2 for job in honest)
 
 
+@pytest.mark.guarantee("pool-shares")
+def test_what_a_job_says_of_its_end_counts_only_by_its_place_among_others() -> None:
+    def sizes(first: float) -> list[int]:
+        jobs = [running(f"j{n}", 4, wanted=16, rates={4: 40.0}, work=20000.0) for n in range(4)]
+        jobs[0].work = first
+        world = World(pool(16000, policy="Throughput"), jobs)
+        world.run(1800)
+        return [world.pods()[f"j{n}"] for n in range(4)]
+
+    honest = sizes(19000.0)
+    assert sizes(1.0) == honest
+    assert max(honest) == honest[0] <= 8, "at most twice an equal part"
+
+
 def test_a_job_that_claims_too_little_throughput_loses_only_its_own() -> None:
     def others(rates: dict[int, float]) -> list[int]:
         jobs = [running(f"j{n}", 4, wanted=16, rates={4: 40.0}, work=20000.0) for n in range(4)]
