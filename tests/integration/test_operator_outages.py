@@ -193,16 +193,18 @@ async def test_after_its_storage_was_restored_the_operator_follows_edits_of_rest
 
 def makes_gone(write: WriteRequest) -> bool:
     """Return whether a write creates an object, other than an event, for the job `gone`."""
-    if write.method != "POST" or write.path.endswith("/events"):
-        return False
-    name: str = json.loads(write.body)["metadata"].get("name", "")
+    if write.method != "POST" or write.path.endswith("/events") or not write.body:
+        return False  # without a body it was broken off, or has only begun
+    name: str = json.loads(write.body).get("metadata", {}).get("name", "")
     return name.startswith("gone")
 
 
 async def rest(proxy: ChaosProxy) -> None:
-    """Return when the operator has written nothing for a while."""
+    """Return when the operator has written nothing for a while, or after a minute."""
     written = -1
-    while written < len(proxy.writes):
+    for _ in range(12):
+        if written == len(proxy.writes):
+            return
         written = len(proxy.writes)
         await asyncio.sleep(5)
 
