@@ -1,9 +1,9 @@
 """Assigns every pod an address in 127/8.
 
 There is no cluster network, so the address is derived from the pod's network identity: namespace,
-subdomain and host name. It is known before the pod exists, and its replacement has the same. Nodes
-of several clusters on this machine derive different ones. A Service has the address of the pod
-whose host name is the Service's name.
+subdomain and host name. It is known before the pod exists, and its replacement has the same. All
+nodes of a cluster derive the same one, and those of another cluster on this machine another. A
+Service has the address of the pod whose host name is the Service's name.
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ class NetworkIdentity(NamedTuple):
     instance: str = ""
 
 
-def derive_address(identity: NetworkIdentity, attempt: int = 0, node: str = "") -> str:
+def derive_address(identity: NetworkIdentity, attempt: int = 0, cluster: str = "") -> str:
     """Return an address from 127.1.0.1 to 127.254.255.254 that depends only on the arguments."""
-    digest = hashlib.sha256("\0".join([*identity, str(attempt), node]).encode()).digest()
+    digest = hashlib.sha256("\0".join([*identity, str(attempt), cluster]).encode()).digest()
     return f"127.{1 + digest[0] % _SPAN}.{digest[1]}.{1 + digest[2] % _SPAN}"
 
 
@@ -41,8 +41,9 @@ class AddressPool:
     predecessor's address.
     """
 
-    def __init__(self, node: str = "") -> None:
-        self._node = node
+    def __init__(self, cluster: str = "") -> None:
+        """Begin with no address; `cluster` is any text that only this cluster's nodes have."""
+        self._cluster = cluster
         self._address: dict[NetworkIdentity, str] = {}
         self._identity: dict[str, NetworkIdentity] = {}
         self._holder: dict[str, str] = {}
@@ -53,7 +54,7 @@ class AddressPool:
         if known is not None:
             return known
         attempt = 0
-        while (address := derive_address(identity, attempt, self._node)) in self._identity:
+        while (address := derive_address(identity, attempt, self._cluster)) in self._identity:
             attempt += 1
         self._address[identity] = address
         self._identity[address] = identity

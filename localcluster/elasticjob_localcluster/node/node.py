@@ -153,18 +153,19 @@ def _context(
     reaper: ContainerReaper,
     pods: PodWorkers,
 ) -> NodeContext:
+    api = _api_server(settings.kubeconfig, settings.pods_api_server)
     return NodeContext(
         name=settings.name,
         node_id=settings.node_id,
         directory=settings.state.resolve(),
         kube=kube,
-        api=_api_server(settings.kubeconfig, settings.pods_api_server),
+        api=api,
         inherited=settings.inherited,
         allocatable={**machine_capacity(), **settings.capacity},
         user=ProcessUser(os.getuid(), os.getgid(), frozenset(os.getgroups()) | {os.getgid()}),
         reaper=reaper,
         memory=MemoryWatcher(),
-        addresses=AddressPool(settings.node_id),
+        addresses=AddressPool(api.authority_data),
         events=EventRecorder(kube, settings.name),
         services=ServiceLister(kube),
         http=http,

@@ -286,9 +286,9 @@ def test_in_no_history_are_more_replaced_than_allowed_or_one_that_is_not_slow(
         memory = job.controller.scaling.replacer.memory
         assert len(memory.replaced) <= most
         assert memory.plans == len(job.replaced)
-        assert (
-            sum(each.rank == rank and each.node not in slow_ones for each in memory.replaced) <= 1
-        )
+        # A pod that came to the same node says nothing about the work, and is replaced, too.
+        of_rank = {each.node for each in memory.replaced if each.rank == rank}
+        assert len(of_rank - slow_ones) <= 1
 
 
 # --- the rules alone
