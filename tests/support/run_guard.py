@@ -8,6 +8,7 @@ process node then ends its containers and removes their memory.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import subprocess
@@ -31,7 +32,7 @@ def start_guard() -> Callable[[], None]:
     Return a function that waits until nothing of it is left, at the end of the run.
     """
     os.environ[VARIABLE] = f"{os.getpid()}-{time.time_ns()}"
-    # The kernel closes the pipe when this process and its forks have ended.
+    # The kernel closes the pipe when this process and its forks have ended, if no line comes first.
     guard = subprocess.Popen(
         [sys.executable, "-m", __name__, os.environ[VARIABLE]],
         cwd=REPOSITORY,
@@ -40,7 +41,8 @@ def start_guard() -> Callable[[], None]:
     )
 
     def wait() -> None:
-        guard.communicate(timeout=60)
+        with contextlib.suppress(subprocess.TimeoutExpired):  # then it goes on by itself
+            guard.communicate(b"\n", timeout=60)
 
     return wait
 
@@ -55,7 +57,7 @@ def main() -> None:
     """Wait for the end of the run that the argument names, and end what is left of it."""
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)
-    sys.stdin.buffer.read()
+    sys.stdin.buffer.read(1)
     daemons.stop(_left(sys.argv[1]), seconds=_SECONDS)
 
 
