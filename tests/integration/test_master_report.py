@@ -21,8 +21,9 @@ from elasticjob_api.query_token import query_token
 from elasticjob_api.v1 import agent_pb2 as pb
 from elasticjob_api.v1 import agent_pb2_grpc, job_pb2
 from elasticjob_api.v1.job_pb2_grpc import JobServiceStub
+from elasticjob_client.access import Access
 from elasticjob_client.answers import NoReport, stored_answers
-from elasticjob_client.cluster import Access, open_cluster
+from elasticjob_client.cluster import open_cluster
 from elasticjob_client.dashboard import serve_dashboard
 from elasticjob_client.jobs import get_job
 from elasticjob_client.master import find_master
