@@ -14,12 +14,13 @@ from elasticjob_api.frameworks.peer import node_port
 from elasticjob_api.gpus import VISIBLE_DEVICES
 from elasticjob_api.indices import parse_indices, read_indices
 from elasticjob_api.pod_identity import MemberKey, member_of_name
+from elasticjob_api.pod_requests import role_requests
 from elasticjob_api.quantity import parse_quantity
 from elasticjob_api.roles import kept_roles, notified_roles, uses_host_network
 from elasticjob_api.scaleplan import ScalePlan
 from elasticjob_api.times import parse_time
 
-from elasticjob_master.cluster.template_resources import memory_limit, pod_requests
+from elasticjob_master.cluster.template_resources import memory_limit
 from elasticjob_master.core.rendezvous.rules import ALL_INDICES, RoleSize
 from elasticjob_master.script_order import ScriptOrder
 
@@ -123,12 +124,8 @@ def domains(job: ElasticJob) -> dict[MemberKey, str]:
 def gpus(job: ElasticJob) -> dict[str, int]:
     """Return the GPUs of a member by role, for roles with GPUs. Plans may have changed them."""
     found = {}
-    for role, spec in job.spec.replica_specs.items():
-        status = job.status.replica_statuses.get(role, ReplicaStatus())
-        has = {
-            **pod_requests(spec.template),
-            **{name: parse_quantity(each) for name, each in status.resources.items()},
-        }
+    for role in job.spec.replica_specs:
+        has = role_requests(job, role)
         if number := int(sum(has.get(resource, 0) for resource in VISIBLE_DEVICES)):
             found[role] = number
     return found

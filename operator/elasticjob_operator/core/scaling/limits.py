@@ -7,8 +7,8 @@ from decimal import Decimal
 
 from elasticjob_api.elasticjob import ElasticJob
 from elasticjob_api.job_sizes import size_error
-from elasticjob_api.pod_requests import with_pod_level
-from elasticjob_api.quantity import parse_quantity, requested
+from elasticjob_api.pod_requests import pod_requests
+from elasticjob_api.quantity import parse_quantity
 from elasticjob_api.resources import bounded_resource
 from elasticjob_api.scaleplan import ScalePlan
 
@@ -107,15 +107,10 @@ def _sizes_after(job: ElasticJob, plan: ScalePlan, change: ResolvedPlan) -> Size
 
 
 def _total(job: ElasticJob, sizes: Sizes, name: str) -> Decimal:
-    """Return the requests of all members; each container of a role is read once."""
+    """Return the requests of all members."""
     total = Decimal(0)
     for role, numbers in sizes.items():
         pod = job.spec.replica_specs[role].template["spec"]
-        first, *others = pod["containers"]
-        by_first = requested([first], name)
-        by_others = requested(others, name)
         for resources, number in numbers.items():
-            wanted = dict(resources).get(name)
-            own = by_first if wanted is None else parse_quantity(wanted)
-            total += number * with_pod_level({name: own + by_others}, pod)[name]
+            total += number * pod_requests(pod, dict(resources)).get(name, Decimal(0))
     return total

@@ -11,7 +11,7 @@ from elasticjob_api.elasticjob import ElasticJob
 from elasticjob_api.elasticpool import ElasticPool
 from elasticjob_api.indices import parse_indices
 from elasticjob_api.job_status import ENDED
-from elasticjob_api.pod_requests import pod_requests, template_requests
+from elasticjob_api.pod_requests import pod_requests, role_requests
 from elasticjob_api.pooled_jobs import elastic_role
 from elasticjob_api.quantity import parse_quantity
 from elasticjob_api.scaleplan import ScalePlan
@@ -104,7 +104,7 @@ def fixed_requests(job: ElasticJob) -> dict[str, Decimal]:
             continue
         replica = job.status.replica_statuses.get(role)
         number = spec.size if replica is None else replica.desired
-        for name, amount in {"pods": Decimal(1), **template_requests(spec.template)}.items():
+        for name, amount in {"pods": Decimal(1), **role_requests(job, role)}.items():
             total[name] = total.get(name, Decimal(0)) + amount * number
     return total
 
