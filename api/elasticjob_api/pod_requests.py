@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from decimal import Decimal
 from typing import Any
 
@@ -43,19 +43,31 @@ def pod_requests(
     run beside all that start after them; other init containers run one after another. What the pod
     itself requests counts instead of its containers.
     """
-    running: dict[str, Decimal] = {}
+    return requests_by_plan(pod_spec)(planned)
+
+
+def requests_by_plan(
+    pod_spec: Mapping[str, Any],
+) -> Callable[[Mapping[str, int | str]], dict[str, Decimal]]:
+    """Return the requests of a pod by what plans set; each container is read once for all plans."""
+    beside: dict[str, Decimal] = {}
     starting: dict[str, Decimal] = {}
     for container in pod_spec.get("initContainers") or ():
         requests = _container_requests(container)
         if container.get("restartPolicy") == "Always":
-            running = _sum(running, requests)
+            beside = _sum(beside, requests)
             requests = {}
-        starting = _most(starting, _sum(running, requests))
-    first = _quantities(planned)
-    for container in pod_spec.get("containers") or ():
-        running = _sum(running, {**_container_requests(container), **first})
-        first = {}
-    return _with_pod_level(_most(starting, running), pod_spec)
+        starting = _most(starting, _sum(beside, requests))
+    first, *others = pod_spec.get("containers") or ({},)
+    of_first = _container_requests(first)
+    for container in others:
+        beside = _sum(beside, _container_requests(container))
+
+    def with_plan(planned: Mapping[str, int | str]) -> dict[str, Decimal]:
+        running = _sum(beside, {**of_first, **_quantities(planned)})
+        return _with_pod_level(_most(starting, running), pod_spec)
+
+    return with_plan
 
 
 def _with_pod_level(

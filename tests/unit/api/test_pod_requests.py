@@ -52,7 +52,7 @@ def test_a_plan_sets_the_first_container_only() -> None:
     pod = {"initContainers": [sidecar(1)], "containers": [container(2), container(4)]}
     body = {
         "metadata": {"name": "job"},
-        "spec": {"replicaSpecs": {"worker": {"template": {"spec": pod}}}},
+        "spec": {"framework": "custom", "replicaSpecs": {"worker": {"template": {"spec": pod}}}},
         "status": {"replicaStatuses": {"worker": {"resources": {"cpu": "3"}}}},
     }
     assert role_requests(msgspec.convert(body, ElasticJob), "worker")["cpu"] == Decimal(8)
