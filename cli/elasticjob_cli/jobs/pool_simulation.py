@@ -28,9 +28,10 @@ from elasticjob_operator.core.sharing.simulation import (
 )
 
 from elasticjob_cli.common.arguments import Argument, Option
+from elasticjob_cli.common.formats import DataFormat, DataOutput
 from elasticjob_cli.common.formatting import UNKNOWN, format_duration, table_of
 from elasticjob_cli.common.options import reported
-from elasticjob_cli.common.printing import DataFormat, DataOutput, print_data
+from elasticjob_cli.common.printing import print_data
 from elasticjob_cli.common.tables import show
 from elasticjob_cli.jobs.pool_traces import LONGEST, read_trace
 
