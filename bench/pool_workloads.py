@@ -1,8 +1,10 @@
 """Public workloads of a shared cluster, played with the pool's own decisions and with simple peers.
 
 `python -m bench.pool_workloads [WORKLOAD ...]` prints mean and 99th percentile of the completion
-times, as parts of those of first come, and what the mean would be if each job had the cluster alone
-with up to its own size: no policy that gives nobody more can be better. The workloads and step
+times, as parts of those of first come, the latest job in relation to its time with equal shares up
+to its own size, and how many take more than 1.5 times as long. It also prints what the mean would
+be if each job had the cluster alone with up to its own size: no policy that gives nobody more can
+be better. The workloads and step
 times are those of Pollux's and Sia's artifacts, and no part of this tree (bench/measured_worlds.py
 says where they are read): 64 GPUs in nodes of 4, users' tuned sizes and batch sizes, which never
 change. A change of a job's size stops it for 30 s, and a member that leaves frees its GPU after
@@ -15,7 +17,7 @@ from __future__ import annotations
 import csv
 import random
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import fmean
@@ -35,6 +37,7 @@ from bench.measured_worlds import profiles_folder, rates_of
 
 GPUS = 64
 _LONGEST = 400_000.0
+_LATE = 1.5
 
 
 @dataclass
@@ -65,18 +68,22 @@ def shortest_first(jobs: Sequence[SimulatedJob], now: float) -> None:
         job.resize(job.asked if job in chosen else 0, now)
 
 
-def equal_shares(jobs: Sequence[SimulatedJob], now: float) -> None:
-    """Give all jobs the same size, as far as they take it, in the order of arrival."""
-    sizes = dict.fromkeys((job.name for job in sorted(jobs, key=lambda each: each.arrives)), 0)
-    most = {job.name: job.most for job in jobs if isinstance(job, Job)}
-    free = GPUS
-    while free > 0 and any(size < most[name] for name, size in sizes.items()):
-        for name in sizes:
-            if free > 0 and sizes[name] < most[name]:
-                sizes[name] += 1
-                free -= 1
-    for job in jobs:
-        job.resize(sizes[job.name], now)
+def equal_shares(most_of: Callable[[Job], int]) -> Decide:
+    """Return the peer that gives all jobs the same size, as far as they take it, by arrival."""
+
+    def decide(jobs: Sequence[SimulatedJob], now: float) -> None:
+        sizes = dict.fromkeys((job.name for job in sorted(jobs, key=lambda each: each.arrives)), 0)
+        most = {job.name: most_of(job) for job in jobs if isinstance(job, Job)}
+        free = GPUS
+        while free > 0 and any(size < most[name] for name, size in sizes.items()):
+            for name in sizes:
+                if free > 0 and sizes[name] < most[name]:
+                    sizes[name] += 1
+                    free -= 1
+        for job in jobs:
+            job.resize(sizes[job.name], now)
+
+    return decide
 
 
 def by_policy(policy: Policy) -> Decide:
@@ -111,7 +118,7 @@ def workload(folder: Path, name: str) -> list[Job]:
 PEERS: dict[str, Decide] = {
     "first come": first_come((GPUS,)),
     "shortest first": shortest_first,
-    "equal shares": equal_shares,
+    "equal shares": equal_shares(lambda job: job.most),
     "Fair": by_policy("Fair"),
     "Throughput": by_policy("Throughput"),
 }
@@ -126,14 +133,17 @@ def main(names: Sequence[str]) -> None:
         jobs = workload(profiles.parent, name)
         alone = fmean(CHANGE_SECONDS + job.samples / job.fastest for job in jobs)
         base = play(jobs, PEERS["first come"], _LONGEST)
+        equal = play(workload(profiles.parent, name), equal_shares(lambda job: job.asked), _LONGEST)
         part = alone / base.mean
         sys.stdout.write(f"{name:14} alone           mean {alone:6.0f} s ({part:.2f})\n")
         for peer, decide in PEERS.items():
             found = play(workload(profiles.parent, name), decide, _LONGEST)
+            parts = [found.seconds[job] / equal.seconds[job] for job in equal.seconds]
             sys.stdout.write(
                 f"{name:14} {peer:15} mean {found.mean:6.0f} s ({found.mean / base.mean:.2f})"
                 f"  p99 {found.percentile:6.0f} s ({found.percentile / base.percentile:.2f})"
-                f"  {found.changes_per_hour:.1f} changes/h\n"
+                f"  {found.changes_per_hour:.1f} changes/h"
+                f"  latest {max(parts):.2f}, {sum(each > _LATE for each in parts)} late\n"
             )
             sys.stdout.flush()
 
