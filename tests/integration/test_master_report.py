@@ -92,6 +92,34 @@ async def stored(setting: Setting) -> job_pb2.StoredAnswers | None:
     return unpack(base64.b64decode(packed)) if packed else None
 
 
+async def test_a_job_shows_what_it_has_cost_over_all_its_masters(
+    readable: Setting, cluster: Cluster
+) -> None:
+    role = {"desired": 2, "indices": "0-1", "resources": {"cpu": "2", "memory": "1Gi"}}
+    await readable.patch_job({"status": {"replicaStatuses": {"worker": role}}}, "status")
+    prices = {names.ENV_PRICES: "cpu=1000000,memory=1000000", names.ENV_CURRENCY: "EUR"}
+
+    async def cost(channel: grpc.aio.Channel) -> float:
+        found = await JobServiceStub(channel).GetReport(job_pb2.GetReportRequest(), timeout=SECONDS)
+        return float(found.cost.amount)
+
+    async with readable.master(environment=prices) as master, master.channel() as channel:
+        await world_of_two(channel)
+        await until("a cost", lambda: cost(channel))
+        before = await cost(channel)
+    async with readable.master(environment=prices) as master, master.channel() as channel:
+
+        async def is_known() -> bool:
+            return await cost(channel) >= before
+
+        await until("the cost of the first master's time", is_known)
+    _, output, _ = await run(cluster, readable.namespace, "describe", JOB)
+    [line] = [each for each in output.splitlines() if each.startswith("Cost")]
+    shown = float(line.split()[1].replace(",", ""))
+    assert shown >= round(before, 2)
+    assert line.split()[2] == "EUR"
+
+
 @pytest.mark.guarantee("answers-after-the-end")
 async def test_all_queries_answer_for_a_job_that_has_ended(
     readable: Setting, cluster: Cluster
