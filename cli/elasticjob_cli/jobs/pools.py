@@ -1,4 +1,4 @@
-"""`elasticjob pool list` and `describe`: who holds what of a shared cluster, and who waits."""
+"""`elasticjob pool`: who holds what of a shared cluster, and who waits."""
 
 from __future__ import annotations
 
@@ -17,12 +17,15 @@ from elasticjob_api.plain_text import counted
 from elasticjob_api.pooled_jobs import elastic_role, member_requests, pool_of
 from elasticjob_api.quantity import parse_quantity
 from elasticjob_api.scaleplan import FINISHED, ScalePlan
-from elasticjob_client.cluster import Access, Cluster
+from elasticjob_client.access import Access
+from elasticjob_client.cluster import Cluster
 from elasticjob_client.jobs import list_jobs, on_one_line, read
 from elasticjob_client.related import of_kind
 from elasticjob_kube.resources import ELASTIC_JOBS, ELASTIC_POOLS, SCALE_PLANS
 
 from elasticjob_cli.common.arguments import Argument, Option, with_typer
+from elasticjob_cli.common.cluster_options import for_cluster
+from elasticjob_cli.common.formats import TABLES, Format, Output, PageFormat
 from elasticjob_cli.common.formatting import (
     UNKNOWN,
     format_age,
@@ -31,17 +34,10 @@ from elasticjob_cli.common.formatting import (
     table_of,
     titled,
 )
-from elasticjob_cli.common.options import complete_pool, for_cluster, run
-from elasticjob_cli.common.printing import (
-    TABLES,
-    Format,
-    Output,
-    PageFormat,
-    print_objects,
-    print_table,
-    readable,
-)
+from elasticjob_cli.common.options import complete_pool, run
+from elasticjob_cli.common.printing import print_objects, print_table, readable
 from elasticjob_cli.common.tables import Page, Shown, Table, show
+from elasticjob_cli.jobs.pool_simulation import simulate
 from elasticjob_cli.parameters import Command, typer_parameter
 
 _MOST_JOBS = 200
@@ -252,5 +248,5 @@ def _waits_for(job: ElasticJob, plans: Plans) -> str:
 
 
 group = typer.Typer(no_args_is_help=True, rich_markup_mode=None)
-for _name, _command in {"list": list_, "describe": describe}.items():
+for _name, _command in {"list": list_, "describe": describe, "simulate": simulate}.items():
     group.command(_name, cls=Command)(with_typer(_command, typer_parameter))

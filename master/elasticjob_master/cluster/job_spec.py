@@ -14,7 +14,8 @@ from elasticjob_api.frameworks.peer import node_port
 from elasticjob_api.gpus import VISIBLE_DEVICES
 from elasticjob_api.indices import parse_indices, read_indices
 from elasticjob_api.pod_identity import MemberKey, member_of_name
-from elasticjob_api.pod_requests import role_requests
+from elasticjob_api.pod_requests import role_requests, template_requests
+from elasticjob_api.prices import price_of
 from elasticjob_api.quantity import parse_quantity
 from elasticjob_api.roles import kept_roles, notified_roles, uses_host_network
 from elasticjob_api.scaleplan import ScalePlan
@@ -22,6 +23,7 @@ from elasticjob_api.times import parse_time
 
 from elasticjob_master.cluster.template_resources import memory_limit
 from elasticjob_master.core.rendezvous.rules import ALL_INDICES, RoleSize
+from elasticjob_master.job_facts import HourlyCosts
 from elasticjob_master.script_order import ScriptOrder
 
 
@@ -128,6 +130,18 @@ def gpus(job: ElasticJob) -> dict[str, int]:
         has = role_requests(job, role)
         if number := int(sum(has.get(resource, 0) for resource in VISIBLE_DEVICES)):
             found[role] = number
+    return found
+
+
+def hourly_costs(job: ElasticJob, prices: Mapping[str, float]) -> HourlyCosts:
+    """Return what a member costs an hour, by role, and by role and index if it differs."""
+    found: dict[str | MemberKey, float] = {}
+    for role, spec in job.spec.replica_specs.items():
+        found[role] = price_of(role_requests(job, role), prices)
+        status = job.status.replica_statuses.get(role, ReplicaStatus())
+        for index, own in status.resources_by_index.items():
+            requests = template_requests(spec.template, {**status.resources, **own})
+            found[role, int(index)] = price_of(requests, prices)
     return found
 
 
