@@ -17,6 +17,7 @@ from elasticjob_api.health import Health, OnStall
 from elasticjob_api.json_log import LogFormat
 from elasticjob_api.limits import LISTED_MEMBERS
 from elasticjob_api.replica_spec import OnWorldChange
+from elasticjob_api.traces import Context, parse_context
 
 from elasticjob_master.core.rendezvous.rules import ALL_INDICES, RoleSize
 
@@ -52,6 +53,7 @@ class Config:
             them.
         sizes_from_stdin: each line of standard input is the number of workers, and the master ends
             with the input.
+        trace: the span of the job, if the job is traced.
         listed_members: members of a world up to which each of them is sent the whole list.
     """
 
@@ -71,6 +73,7 @@ class Config:
     log_level: str = "INFO"
     log_format: LogFormat = "text"
     health: Health = field(default_factory=Health)
+    trace: Context | None = None
     listed_members: int = LISTED_MEMBERS
 
     @property
@@ -148,6 +151,7 @@ def load(arguments: Sequence[str], environment: Mapping[str, str]) -> Config:
         log_level=options.log_level.upper(),
         log_format=_log_format(options, environment),
         health=_health(options),
+        trace=parse_context(_optional(environment, names.ENV_TRACEPARENT)),
         listed_members=options.listed_members,
     )
 

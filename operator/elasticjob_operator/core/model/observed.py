@@ -213,11 +213,15 @@ class Observed:
 
 @dataclass(frozen=True)
 class Defaults:
-    """What the operator's configuration has for jobs: images, and the format of masters' logs."""
+    """What the operator's configuration has for jobs.
+
+    It is images, the format of masters' logs, and the variables with the collector of their traces.
+    """
 
     master_image: str
     agent_image: str
     log_format: LogFormat = "text"
+    collector: Mapping[str, str] = dataclasses.field(default_factory=dict)
 
 
 def owner_reference(
