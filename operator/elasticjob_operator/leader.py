@@ -116,6 +116,8 @@ class Leader:
             agent_image=config.agent_image,
             log_format=config.log_format,
             collector=config.collector if traces.is_on else {},
+            prices=config.prices,
+            currency=config.currency,
         )
         reconciler = Reconciler(kube, self._store, executor, defaults, led.costs)
         self._queue = WorkQueue(

@@ -83,6 +83,7 @@ def master_pod(
             # Not an option, which an earlier master would refuse.
             {"name": names.ENV_LOG_FORMAT, "value": defaults.log_format},
             *_traces(job, defaults),
+            *_prices(defaults),
             *(from_secret(variable, name, key) for variable, key in secret_env),
         ],
         "ports": [
@@ -122,6 +123,15 @@ def _traces(job: ElasticJob, defaults: Defaults) -> list[Json]:
         return []
     variables = {**defaults.collector, names.ENV_TRACEPARENT: context.header}
     return [{"name": name, "value": value} for name, value in variables.items()]
+
+
+def _prices(defaults: Defaults) -> list[Json]:
+    if not defaults.prices:
+        return []
+    return [
+        {"name": names.ENV_PRICES, "value": defaults.prices},
+        {"name": names.ENV_CURRENCY, "value": defaults.currency},
+    ]
 
 
 def _resources(job: ElasticJob) -> Json:

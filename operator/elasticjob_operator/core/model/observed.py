@@ -215,13 +215,19 @@ class Observed:
 class Defaults:
     """What the operator's configuration has for jobs.
 
-    It is images, the format of masters' logs, and the variables with the collector of their traces.
+    Attributes:
+        log_format: of the masters' logs.
+        prices: of resources, as `parse_prices` reads them; empty if jobs show no costs.
+        currency: that of the prices.
+        collector: the variables that name the collector of the masters' traces.
     """
 
     master_image: str
     agent_image: str
     log_format: LogFormat = "text"
     collector: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    prices: str = ""
+    currency: str = ""
 
 
 def owner_reference(
