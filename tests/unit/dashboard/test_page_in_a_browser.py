@@ -233,6 +233,10 @@ async def test_over_steps_repeated_ones_count_once_and_a_log_scale_has_positive_
         served.answers.report.member_hours = 6.5432
         page = await visit(browser, served.url)
         await page.until_text("#facts", "Duration\n2 h 0 min", "Member-hours\n6.54")
+        assert "Cost" not in await page.text("#facts")
+        served.answers.report.cost.amount = 1234.567
+        served.answers.report.cost.currency = "EUR"
+        await page.until_text("#facts", "Cost\n1\u202f234.57 EUR")
         await page.until_text("#charts", "loss\n-1")
         await page.page.click("[data-axis='log']")
         await page.until(
