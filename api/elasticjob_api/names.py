@@ -48,7 +48,8 @@ ANNOTATION_STATE_OF = f"{GROUP}/state-of"
 """On the ConfigMap with a master's state: the master that it belongs to."""
 
 ANNOTATION_CREATED_BY = f"{GROUP}/created-by"
-"""On a job: the user who has created it, where the policy of deploy/created-by is installed."""
+ANNOTATION_STOPPED_BY = f"{GROUP}/stopped-by"
+"""On a job: who has created and who has stopped it, by the policy of deploy/created-by."""
 
 ANNOTATION_TRACEPARENT = f"{GROUP}/traceparent"
 """On a job: the span that has created it, as W3C's Trace Context writes it."""

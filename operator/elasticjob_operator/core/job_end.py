@@ -1,8 +1,7 @@
 """Ends a job: stops its pods if a user ends it early, writes its final phase, and cleans up.
 
 A job that its user stops for good, or deletes while a finalizer keeps the object, drains its
-members as in a suspension, so that their work is saved. Then it is Failed, with a reason of its
-own. It has no phase of its own, because programs that wait for a job know two final phases.
+members as in a suspension, so that their work is saved. Then it is Stopped.
 """
 
 from __future__ import annotations
@@ -14,6 +13,7 @@ from elasticjob_api.elasticjob import ElasticJob, ElasticJobStatus, Phase
 from elasticjob_api.indices import format_indices, parse_indices
 from elasticjob_api.job_sizes import why_not_scaled
 from elasticjob_api.job_status import ENDED
+from elasticjob_api.plain_text import printable
 from elasticjob_api.times import parse_time
 from msgspec.structs import replace
 
@@ -129,6 +129,7 @@ def _is_cleaned_up(pod: Pod, policy: str) -> bool:
 
 
 _MAX_FINALIZERS_LISTED = 3
+_LONGEST_USER = 256
 _FOREGROUND = "foregroundDeletion"
 """The finalizer of the garbage collector, which removes it after the job's pods."""
 
@@ -136,10 +137,16 @@ _FOREGROUND = "foregroundDeletion"
 def why_stopped(job: ElasticJob) -> str:
     """Return why the job is to end now: by its spec, or as it is being deleted; empty if not."""
     if job.metadata.deletion_timestamp is None:
-        return "spec.runPolicy.stop is true" if job.spec.run_policy.stop else ""
+        return _stop_by_user(job) if job.spec.run_policy.stop else ""
     keep = [name for name in job.metadata.finalizers if name != _FOREGROUND]
     kept_by = f"; metadata.finalizers keep it: {', '.join(keep[:_MAX_FINALIZERS_LISTED])}"
     return f"it is being deleted{kept_by if keep else ''}"
+
+
+def _stop_by_user(job: ElasticJob) -> str:
+    user = job.metadata.annotations.get(names.ANNOTATION_STOPPED_BY, "")
+    by = f"; stopped by {printable(user[:_LONGEST_USER])}" if user else ""
+    return f"spec.runPolicy.stop is true{by}"
 
 
 def stop_job(observed: Observed, now: float) -> Decision:

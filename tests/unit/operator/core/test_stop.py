@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from elasticjob_api import names
 from elasticjob_kube.resources import ELASTIC_JOBS, PODS, SCALE_OUTS, SCALE_PLANS
 
 from tests.support.job_cluster import (
@@ -58,6 +59,20 @@ async def test_a_stopped_job_drains_members_before_its_master_and_has_the_phase_
     writes = cluster.kube.writes
     await cluster.run_operator()
     assert cluster.kube.writes == writes
+
+
+@pytest.mark.guarantee("job-stopped-for-good")
+@pytest.mark.parametrize("user", ["alice", "a\n\x1b" + "x" * 1000])
+async def test_the_message_says_who_has_stopped_a_job(user: str) -> None:
+    cluster = new_cluster(replicas=2)
+    cluster._body["metadata"]["annotations"] = {names.ANNOTATION_STOPPED_BY: user}
+    await cluster.start()
+    set_stop(cluster)
+    await cluster.settle()
+    message = status_of(cluster)["message"]
+    assert message.startswith("spec.runPolicy.stop is true; stopped by a")
+    assert message.isprintable()
+    assert len(message) < 320
 
 
 async def in_state(state: str) -> Cluster:
