@@ -92,6 +92,7 @@ def summary(report: job_pb2.Report) -> list[tuple[str, str]]:
         ("Goodput", goodput),
         ("Time", ", ".join(shown) or UNKNOWN),
         ("Hours", ", ".join(hours)),
+        *([("Standby", report.standby)] if report.standby else []),
         *([("Advice", report.advice)] if report.advice else []),
     ]
 
