@@ -1,13 +1,11 @@
 """Writes texts for people; escapes what controls a terminal in texts of others.
 
-Standard library only.
+Standard library only, and nothing of it that is slow.
 """
 
 from __future__ import annotations
 
-import logging
 import re
-from typing import Any
 
 _CONTROLS = re.compile(
     "[\x00-\x1f\x7f-\x9f"  # C0, DEL and C1
@@ -35,26 +33,6 @@ def printable(text: str, *, lines: bool = False) -> str:
         return _SHORT.get(character) or f"\\u{ord(character):04x}"
 
     return _CONTROLS.sub(escape, text)
-
-
-def log_handler(line: str) -> logging.Handler:
-    """Return a handler that writes to standard error; `line` is the format of a record.
-
-    A record is one line without control characters; only a traceback has more lines.
-    """
-    handler = logging.StreamHandler()
-    handler.setFormatter(_PlainFormatter(line))
-    return handler
-
-
-class _PlainFormatter(logging.Formatter):
-    def formatMessage(self, record: logging.LogRecord) -> str:
-        """Return the formatted line."""
-        return printable(super().formatMessage(record))
-
-    def formatException(self, ei: Any) -> str:
-        """Return the traceback."""
-        return printable(super().formatException(ei), lines=True)
 
 
 def counted(number: int, noun: str) -> str:

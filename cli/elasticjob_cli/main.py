@@ -25,7 +25,7 @@ COMMANDS = {
     "init": ("jobs.submit:init", "Write a commented job file for a framework."),
     "run": ("run.launch:run", "Train on this machine, without a cluster."),
     "submit": ("jobs.submit:submit", "Create a job from a job file or a Python script."),
-    "list": ("jobs.listing:list_", "List jobs with their phase, workers, step and rate."),
+    "list": ("jobs.list:list_", "List jobs with their phase, workers, step and rate."),
     "describe": (
         "jobs.describe:describe",
         "Show a job on a page: roles, pods, plans, failures, events.",

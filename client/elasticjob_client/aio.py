@@ -13,9 +13,10 @@ from typing import Any, Self, TypeVar
 from elasticjob_api.elasticjob import ElasticJob
 
 from elasticjob_client import functions, submission
+from elasticjob_client.access import Access
 from elasticjob_client.aio_job import AsyncJob
 from elasticjob_client.arguments import check_text
-from elasticjob_client.cluster import Access, Cluster, open_cluster
+from elasticjob_client.cluster import Cluster, open_cluster
 from elasticjob_client.errors import ClientError, WrongArgument
 from elasticjob_client.job_template import JobTemplate, check_fields
 from elasticjob_client.jobs import find_job, list_jobs, read

@@ -6,7 +6,6 @@ import os
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TypeVar
 
 from elasticjob_api.meta import Json
@@ -24,6 +23,7 @@ from elasticjob_kube.resources import Resource
 from elasticjob_kube.retry import retry
 from elasticjob_kube.session import Kube, connect
 
+from elasticjob_client.access import Access
 from elasticjob_client.errors import (
     ClientError,
     Invalid,
@@ -41,15 +41,6 @@ _TOO_MANY_REQUESTS = 429
 _AN_OBJECT = '"object": '
 _NO_FIELD = ("", "<nil>")
 """Fields of a cause that is not about a field, but about rules that were not checked."""
-
-
-@dataclass(frozen=True)
-class Access:
-    """The cluster and namespace that a user chooses; None for the choice of kubectl."""
-
-    kubeconfig: Path | None = None
-    context: str | None = None
-    namespace: str | None = None
 
 
 @dataclass(frozen=True)

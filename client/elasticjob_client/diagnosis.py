@@ -32,13 +32,14 @@ from elasticjob_kube.resources import (
     SCALE_PLANS,
 )
 
+from elasticjob_client.access import Access
 from elasticjob_client.budgets import (
     BUDGET_REMEDY,
     SCALER_REMEDY,
     budget_problems,
     scaler_problems,
 )
-from elasticjob_client.cluster import Access, Cluster, open_cluster
+from elasticjob_client.cluster import Cluster, open_cluster
 from elasticjob_client.errors import ClientError
 from elasticjob_client.rights import NEEDS, REVIEWS, Need, Right
 from elasticjob_client.served_fields import difference, in_words

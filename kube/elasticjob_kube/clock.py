@@ -7,7 +7,6 @@ written. A clock that is an hour ahead would fail a running job, which nobody ca
 from __future__ import annotations
 
 import logging
-import statistics
 import time
 from collections import deque
 from email.utils import parsedate_to_datetime
@@ -46,7 +45,7 @@ class Clock:
         """Return the seconds by which this machine's clock is ahead; 0 before the first answer."""
         if not self._samples:
             return 0.0
-        return time.time() - time.monotonic() - statistics.median(self._samples)
+        return time.time() - time.monotonic() - sorted(self._samples)[len(self._samples) // 2]
 
     def observe(self, date: str | None, seconds: float) -> None:
         """Learn from an answer.

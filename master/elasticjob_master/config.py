@@ -5,10 +5,10 @@ from __future__ import annotations
 import argparse
 import ipaddress
 import socket
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any, TypeVar, get_args
 
 import msgspec
 from elasticjob_api import names
@@ -16,10 +16,12 @@ from elasticjob_api.frameworks import FRAMEWORKS
 from elasticjob_api.health import Health, OnStall
 from elasticjob_api.json_log import LogFormat
 from elasticjob_api.limits import LISTED_MEMBERS
+from elasticjob_api.prices import check_currency, parse_prices
 from elasticjob_api.replica_spec import OnWorldChange
 
 from elasticjob_master.core.rendezvous.rules import ALL_INDICES, RoleSize
 
+T = TypeVar("T")
 _OPTIONS_OF_HEALTH = {
     "--lost-seconds": "lostSeconds",
     "--stall-seconds": "stallSeconds",
@@ -52,6 +54,8 @@ class Config:
             them.
         sizes_from_stdin: each line of standard input is the number of workers, and the master ends
             with the input.
+        prices: of resources, for an hour; empty if the job shows no costs.
+        currency: that of the prices.
         listed_members: members of a world up to which each of them is sent the whole list.
     """
 
@@ -71,6 +75,8 @@ class Config:
     log_level: str = "INFO"
     log_format: LogFormat = "text"
     health: Health = field(default_factory=Health)
+    prices: Mapping[str, float] = field(default_factory=dict)
+    currency: str = ""
     listed_members: int = LISTED_MEMBERS
 
     @property
@@ -148,6 +154,8 @@ def load(arguments: Sequence[str], environment: Mapping[str, str]) -> Config:
         log_level=options.log_level.upper(),
         log_format=_log_format(options, environment),
         health=_health(options),
+        prices=_read(environment, names.ENV_PRICES, parse_prices),
+        currency=_read(environment, names.ENV_CURRENCY, check_currency),
         listed_members=options.listed_members,
     )
 
@@ -219,6 +227,14 @@ def _health(options: argparse.Namespace) -> Health:
         except msgspec.ValidationError as error:
             raise ConfigError(f"{option} is {value}: {error}") from error
     return msgspec.convert(dict(given.values()), Health)
+
+
+def _read(environment: Mapping[str, str], name: str, read: Callable[[str], T]) -> T:
+    """Return a variable as `read` returns its text, which is empty if it is not set."""
+    try:
+        return read(environment.get(name, ""))
+    except ValueError as error:
+        raise ConfigError(f"{name}: {error}") from error
 
 
 def _required(environment: Mapping[str, str], name: str) -> str:

@@ -18,6 +18,8 @@ from elasticjob_master.core.autoscale.job_scaling import EndedPlan, JobScaling
 from elasticjob_master.core.rendezvous.rules import RoleSize, Timing
 from elasticjob_master.script_order import ScriptOrder
 
+HourlyCosts = Mapping[str | MemberKey, float]
+
 
 @dataclass(frozen=True)
 class ObservedPlan:
@@ -70,6 +72,8 @@ class JobFacts:
         all_ready: the first world needs all desired members.
         stop_seconds: how long a process may take to stop.
         gpus: the GPUs of a member, by role.
+        hourly_costs: what a member costs an hour, by role and, with resources of its own, by role
+            and index; None if the administrator gives no prices.
         memory_for_state: the memory limit of a member of a job that could keep its checkpoints in
             memory and does not; None for other jobs.
         own_port: the port at which the members meet instead of their framework's usual one; 0 if
@@ -87,6 +91,7 @@ class JobFacts:
     status: ElasticJobStatus = field(default_factory=ElasticJobStatus)
     suspended: bool = False
     gpus: Mapping[str, int] = field(default_factory=dict)
+    hourly_costs: HourlyCosts | None = None
     memory_for_state: int | None = None
     own_port: int = 0
     profile: str | None = None

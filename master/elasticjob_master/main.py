@@ -16,7 +16,7 @@ import uvloop
 from elasticjob_api import names
 from elasticjob_api.addresses import host_port
 from elasticjob_api.json_log import json_log_handler
-from elasticjob_api.plain_text import log_handler
+from elasticjob_api.text_log import log_handler
 from elasticjob_kube import open_files
 from elasticjob_kube.connection import log_broken_connections_briefly
 from elasticjob_kube.errors import NoAccess

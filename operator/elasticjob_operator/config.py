@@ -14,6 +14,7 @@ from typing import get_args
 
 from elasticjob_api import names
 from elasticjob_api.json_log import LogFormat
+from elasticjob_api.prices import check_currency, parse_prices
 
 from elasticjob_operator.core.partitioning import MAX_PARTITIONS
 
@@ -50,6 +51,8 @@ class Config:
     http_port: int
     log_format: LogFormat
     ended_log: bool
+    prices: str
+    currency: str
     kueue: bool
     admission_port: int
     admission_configuration: str
@@ -119,6 +122,20 @@ def parse(arguments: Sequence[str] | None = None) -> Config:
         help="write a line of JSON to stdout for each pod and job that ends",
     )
     parser.add_argument(
+        "--prices",
+        type=_prices,
+        default="",
+        metavar="RESOURCE=PRICE,...",
+        help="what a core (cpu), a GiB (memory) or one nvidia.com/gpu costs an hour, by which jobs "
+        "show their costs (default: none)",
+    )
+    parser.add_argument(
+        "--currency",
+        type=_currency,
+        default="",
+        help="of the prices, such as EUR; it is only shown",
+    )
+    parser.add_argument(
         "--kueue", action="store_true", help="let jobs with Kueue's queue label wait for quota"
     )
     parser.add_argument(
@@ -143,6 +160,21 @@ def parse(arguments: Sequence[str] | None = None) -> Config:
     chosen.agent_image = chosen.agent_image or chosen.master_image
     identity = f"{socket.gethostname()}_{os.environ.get('POD_UID') or uuid.uuid4()}"
     return Config(**vars(chosen), identity=identity)
+
+
+def _prices(text: str) -> str:
+    try:
+        parse_prices(text)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(str(error)) from error
+    return text
+
+
+def _currency(text: str) -> str:
+    try:
+        return check_currency(text)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(str(error)) from error
 
 
 def _number(what: str, least: int, most: int, text: str) -> int:

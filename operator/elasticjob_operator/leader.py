@@ -110,6 +110,8 @@ class Leader:
             master_image=config.master_image,
             agent_image=config.agent_image,
             log_format=config.log_format,
+            prices=config.prices,
+            currency=config.currency,
         )
         reconciler = Reconciler(kube, self._store, executor, defaults, led.costs)
         self._queue = WorkQueue(

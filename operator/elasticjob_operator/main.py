@@ -16,7 +16,7 @@ import kopf
 import uvloop
 from elasticjob_api import names
 from elasticjob_api.json_log import json_log_handler
-from elasticjob_api.plain_text import log_handler
+from elasticjob_api.text_log import log_handler
 from elasticjob_kube import open_files
 from elasticjob_kube.clock import Clock
 from elasticjob_kube.connection import log_broken_connections_briefly

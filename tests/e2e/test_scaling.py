@@ -1,15 +1,15 @@
 """Changes a job's size and resources in every way, as a user does with kubectl, and checks what the
 user sees.
 
-One operator serves all jobs of this file. All jobs are applied first, so that they start in
-parallel.
+One operator serves all jobs of this file. The jobs of all tests that run are applied first, so that
+they start in parallel.
 """
 
 from __future__ import annotations
 
 import json
 import signal
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
@@ -26,27 +26,27 @@ from tests.support.e2e.second_node import SecondNode
 from tests.support.e2e.target_cluster import TargetCluster
 
 SECOND_NODE = "a second node is a second process node"
-KubectlUserOf = Callable[[str], KubectlUser]
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def shared(
-    cluster: TargetCluster, shared_folder: None, tmp_path_factory: pytest.TempPathFactory
+    cluster: TargetCluster,
+    shared_folder: None,
+    tmp_path_factory: pytest.TempPathFactory,
+    request: pytest.FixtureRequest,
 ) -> AsyncIterator[tuple[Sandbox, Path]]:
     root = tmp_path_factory.mktemp("trainings")
+    used = {job_of(item) for item in request.session.items if item.path == request.path}
+    if cluster.real:
+        used.discard("evicted")
     with ExitStack() as nodes:
-        if not cluster.real:
+        if "evicted" in used:
             nodes.enter_context(leaving_node(cluster, tmp_path_factory.mktemp("node")))
         async with new_sandbox(cluster) as sandbox:
-            jobs = {
-                name: make
-                for name, make in JOBS.items()
-                if not (cluster.real and name == "evicted")
-            }
-            for name in jobs:
+            for name in used:
                 (root / name).mkdir()
                 (root / name).chmod(0o777)
-            sandbox.apply(*(make(name, root / name) for name, make in jobs.items()))
+            sandbox.apply(*(JOBS[name](name, root / name) for name in sorted(used)))
             yield sandbox, root
 
 
@@ -67,16 +67,17 @@ def leaving_node(cluster: TargetCluster, directory: Path) -> Iterator[None]:
 
 
 @pytest.fixture
-def user_of(shared: tuple[Sandbox, Path]) -> KubectlUserOf:
-    """Return a function that gives out the user of a job."""
+def user(shared: tuple[Sandbox, Path], request: pytest.FixtureRequest) -> KubectlUser:
+    """Return the user of the test's job."""
     sandbox, root = shared
-    return lambda name: KubectlUser(sandbox, name, root / name)
+    name = job_of(request.node)
+    return KubectlUser(sandbox, name, root / name)
 
 
-@pytest.fixture
-def user(user_of: KubectlUserOf) -> KubectlUser:
-    """Return the user of the job that most tests share."""
-    return user_of("sized")
+def job_of(test: pytest.Item) -> str:
+    """Return the job that a test is marked with, or the one that most tests share."""
+    mark = test.get_closest_marker("job")
+    return str(mark.args[0]) if mark else "sized"
 
 
 # --- the size
@@ -422,10 +423,10 @@ def test_the_examples_are_accepted(user: KubectlUser) -> None:
 
 
 @pytest.mark.guarantee("job-retry")
+@pytest.mark.job("restarted")
 def test_a_failed_job_restarts_with_new_pods_and_the_failed_one_stays_readable(
-    user_of: KubectlUserOf,
+    user: KubectlUser,
 ) -> None:
-    user = user_of("restarted")
     user.runs_with(2)
     status = user.status()
     assert status["retries"] == 1
@@ -442,10 +443,10 @@ def test_a_failed_job_restarts_with_new_pods_and_the_failed_one_stays_readable(
 
 
 @pytest.mark.thorough
+@pytest.mark.job("paused")
 def test_a_suspended_training_continues_from_its_step_with_its_size(
-    user_of: KubectlUserOf,
+    user: KubectlUser,
 ) -> None:
-    user = user_of("paused")
     user.begin(2)
     suspend(user, True)
     user.wait("ej/paused", ".status.phase", "Suspended")
@@ -461,10 +462,10 @@ def test_a_suspended_training_continues_from_its_step_with_its_size(
 
 
 @pytest.mark.guarantee("job-stopped-for-good")
+@pytest.mark.job("stopped")
 def test_a_stopped_training_saves_its_step_and_ends_for_good_with_its_own_reason(
-    user_of: KubectlUserOf,
+    user: KubectlUser,
 ) -> None:
-    user = user_of("stopped")
     user.begin(1)
     user.kubectl(
         "patch", "ej/stopped", "--type=merge", "-p", '{"spec": {"runPolicy": {"stop": true}}}'
@@ -479,10 +480,10 @@ def test_a_stopped_training_saves_its_step_and_ends_for_good_with_its_own_reason
 
 @pytest.mark.guarantee("suspended-during-a-plan")
 @pytest.mark.thorough
+@pytest.mark.job("lonely")
 def test_a_job_suspended_during_a_scale_out_returns_with_its_old_size(
-    user_of: KubectlUserOf,
+    user: KubectlUser,
 ) -> None:
-    user = user_of("lonely")
     user.begin(1)
     scale_out(user, "never")
     suspend(user, True)
@@ -495,10 +496,10 @@ def test_a_job_suspended_during_a_scale_out_returns_with_its_old_size(
 
 
 @pytest.mark.thorough
+@pytest.mark.job("lonely")
 def test_deleting_an_impossible_scale_out_cancels_it_and_restores_the_size(
-    user_of: KubectlUserOf,
+    user: KubectlUser,
 ) -> None:
-    user = user_of("lonely")
     before = user.begin(1)
     scale_out(user, "hopeless")
     user.kubectl("delete", "scaleout/hopeless")
@@ -506,10 +507,10 @@ def test_deleting_an_impossible_scale_out_cancels_it_and_restores_the_size(
     assert user.pods() == before
 
 
+@pytest.mark.job("lonely")
 def test_a_waiting_plan_says_why_and_is_cancelled_by_deleting_it(
-    user_of: KubectlUserOf,
+    user: KubectlUser,
 ) -> None:
-    user = user_of("lonely")
     before = user.begin(1)
     scale_out(user, "first")
     user.request("ScalePlan", "second", replicaResourceSpecs={"worker": {"replicas": 3}})
@@ -523,10 +524,10 @@ def test_a_waiting_plan_says_why_and_is_cancelled_by_deleting_it(
 
 @pytest.mark.guarantee("pods-that-cannot-start")
 @pytest.mark.thorough
+@pytest.mark.job("lonely")
 def test_a_plan_past_its_deadline_is_rolled_back_with_the_schedulers_message(
-    user_of: KubectlUserOf,
+    user: KubectlUser,
 ) -> None:
-    user = user_of("lonely")
     before = user.begin(1)
     wish = {"worker": {"replicas": 3}}
     user.request(
@@ -542,8 +543,8 @@ def test_a_plan_past_its_deadline_is_rolled_back_with_the_schedulers_message(
 
 @pytest.mark.guarantee("job-deleted-midway")
 @pytest.mark.thorough
-def test_a_job_deleted_during_a_migration_leaves_nothing(user_of: KubectlUserOf) -> None:
-    user = user_of("moving")
+@pytest.mark.job("moving")
+def test_a_job_deleted_during_a_migration_leaves_nothing(user: KubectlUser) -> None:
     (old,) = user.begin(1)
     user.request("ScalePlan", "endless", migratePods=[{"name": old}])
     user.until("the replacement, which finds no node", lambda: len(user.pods()) == 2)
@@ -558,8 +559,8 @@ def test_a_job_deleted_during_a_migration_leaves_nothing(user_of: KubectlUserOf)
 @pytest.mark.guarantee("drained-node")
 @pytest.mark.thorough
 @pytest.mark.embedded_only(SECOND_NODE)
-def test_workers_of_a_drained_node_leave_in_an_orderly_way(user_of: KubectlUserOf) -> None:
-    user = user_of("evicted")
+@pytest.mark.job("evicted")
+def test_workers_of_a_drained_node_leave_in_an_orderly_way(user: KubectlUser) -> None:
     before = user.begin(2)
     assert {user.get(f"pod/{name}")["spec"]["nodeName"] for name in before} == {LEAVING_NODE}
     steps = user.worlds()[-1][1]
@@ -586,10 +587,10 @@ def test_workers_of_a_drained_node_leave_in_an_orderly_way(user_of: KubectlUserO
 
 
 @pytest.mark.guarantee("references-in-commands")
+@pytest.mark.job("references")
 def test_a_program_learns_its_place_by_references(
-    user_of: KubectlUserOf,
+    user: KubectlUser,
 ) -> None:
-    user = user_of("references")
     user.wait("ej/references", ".status.phase", "Succeeded")
     (first, *of_first), (second, *of_second) = (
         (user.folder / rank).read_text().split() for rank in "01"
@@ -604,10 +605,10 @@ def test_a_program_learns_its_place_by_references(
 
 
 @pytest.mark.guarantee("first-matching-rule-decides")
+@pytest.mark.job("typo")
 def test_a_missing_command_fails_the_job_at_once_with_that_message(
-    user_of: KubectlUserOf,
+    user: KubectlUser,
 ) -> None:
-    user = user_of("typo")
     user.wait("ej/typo", ".status.phase", "Failed")
     message = user.status()["message"]
     assert "trian.py" in message
@@ -616,10 +617,10 @@ def test_a_missing_command_fails_the_job_at_once_with_that_message(
 
 
 @pytest.mark.guarantee("uncounted-failures")
+@pytest.mark.job("hungry")
 def test_a_worker_out_of_memory_returns_with_more_and_the_job_succeeds(
-    user_of: KubectlUserOf,
+    user: KubectlUser,
 ) -> None:
-    user = user_of("hungry")
     user.until(
         "a restart",
         lambda: user.status().get("replicaStatuses", {}).get("worker", {}).get("restarts"),
@@ -635,10 +636,10 @@ def test_a_worker_out_of_memory_returns_with_more_and_the_job_succeeds(
 
 @pytest.mark.guarantee("lowered-memory-is-uncounted")
 @pytest.mark.thorough
+@pytest.mark.job("lowered")
 def test_a_worker_out_of_memory_after_a_lowering_plan_gets_its_templates_memory(
-    user_of: KubectlUserOf,
+    user: KubectlUser,
 ) -> None:
-    user = user_of("lowered")
     user.wait("ej/lowered", ".status.workers", "1/1")
     less = {"worker": {"resource": {"memory": "100Mi"}}}
     user.create("ScalePlan", "less", source="Auto", replicaResourceSpecs=less)
@@ -661,10 +662,10 @@ def test_a_worker_out_of_memory_after_a_lowering_plan_gets_its_templates_memory(
 
 @pytest.mark.guarantee("failed-pod-replaced", "first-matching-rule-decides")
 @pytest.mark.thorough
+@pytest.mark.job("flaky")
 def test_a_crashing_worker_is_restarted_and_counted_and_its_failed_pods_stay_readable(
-    user_of: KubectlUserOf,
+    user: KubectlUser,
 ) -> None:
-    user = user_of("flaky")
     user.until("the second attempt, at once", lambda: (user.folder / "second").exists())
     (user.folder / "go").touch()
     user.until("the failed pod, before the pause is over", lambda: len(failed_pods(user)) == 2)

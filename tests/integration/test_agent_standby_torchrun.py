@@ -26,7 +26,7 @@ from tests.support.standby_programs import (
     differences,
     waiting,
 )
-from tests.support.thorough import thorough_only
+from tests.support.thorough import some_of
 from tests.support.wait import until
 
 TORCHRUN = f"""#!{sys.executable}
@@ -140,7 +140,7 @@ async def test_torchrun_takes_its_processes_from_standby_and_they_see_what_cold_
     assert [differences(*both) for both in zip(first, expected, strict=True)] == [{}, {}]
 
 
-@pytest.mark.parametrize("killed", [0, *thorough_only(1, "torchrun")])
+@pytest.mark.parametrize("killed", some_of([0, 1, "torchrun"], first=1))
 async def test_a_process_below_torchrun_that_is_killed_in_standby_is_started_cold(
     fake_master: FakeMaster, run: Run, program: Program, torchrun: str, killed: int | str
 ) -> None:

@@ -16,7 +16,7 @@ from elasticjob_api import names
 
 from tests.support.chaos import synchronous_training
 from tests.support.local_job import LocalJob
-from tests.support.thorough import thorough_only
+from tests.support.thorough import some_of
 
 ROOT = Path(__file__).parents[2]
 SAMPLES = 1200
@@ -31,7 +31,7 @@ def trained(folder: Path, round_: int | None = None) -> list[int]:
 
 
 @pytest.mark.guarantee("ranks-stop-together")
-@pytest.mark.parametrize("saves_by", ["master", *thorough_only("collective")])
+@pytest.mark.parametrize("saves_by", some_of(["master", "collective"], first=1))
 def test_no_sample_is_trained_twice_when_worlds_stop_for_a_joiner_and_a_leaver(
     local_job: LocalJob, saves_by: str
 ) -> None:
@@ -103,7 +103,7 @@ def suspended(agent: subprocess.Popen[bytes], script: Path, rank: int) -> psutil
 
 
 @pytest.mark.guarantee("ranks-stop-together")
-@pytest.mark.parametrize("pods", [2, *thorough_only(1)])
+@pytest.mark.parametrize("pods", some_of([2, 1], first=1))
 def test_a_rank_that_dies_before_it_agrees_ends_the_agreement_of_the_others(
     local_job: LocalJob, pods: int
 ) -> None:

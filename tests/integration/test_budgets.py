@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from elasticjob_api import names
 from elasticjob_api.meta import Json
-from elasticjob_client.cluster import Access
+from elasticjob_client.access import Access
 from elasticjob_client.diagnosis import diagnose
 from elasticjob_kube.errors import Refused
 from elasticjob_kube.resources import DISRUPTION_BUDGETS, ELASTIC_JOBS, POD_AUTOSCALERS, PODS

@@ -19,8 +19,9 @@ import pytest
 import pytest_asyncio
 import yaml
 from elasticjob_api.frameworks import FRAMEWORKS
-from elasticjob_client.cluster import Access, open_cluster
+from elasticjob_client.access import Access
 from elasticjob_client.cluster import Cluster as Session
+from elasticjob_client.cluster import open_cluster
 from elasticjob_client.diagnosis import POLICIES, Finding, diagnose
 from elasticjob_client.errors import ClientError, Invalid, NoSuchObject
 from elasticjob_client.job_template import JobTemplate

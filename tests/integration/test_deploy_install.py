@@ -18,6 +18,7 @@ from elasticjob_kube.resources import CRDS, ELASTIC_JOBS, PODS
 from elasticjob_kube.session import Kube
 from elasticjob_localcluster import cluster as clusters
 from elasticjob_localcluster.cluster import Cluster
+from elasticjob_operator.config import parse
 from elasticjob_operator.custom_watches import wait_for_crds
 
 from tests.support.deploy_tools import DEPLOY, SYSTEM, Tools, manifests
@@ -151,6 +152,17 @@ def test_helm_and_kustomize_install_the_same(tools: Tools) -> None:
     assert _by_name(yaml.safe_load_all(template)) == _by_name(manifests("base"))
 
 
+def test_the_administrators_prices_are_options_of_the_operator(tools: Tools) -> None:
+    template = ("template", "elasticjob", str(CHART), "--kube-version", "1.36.0")
+    priced = ("prices.cpu=0.04", "prices.memory=1", r"prices.nvidia\.com/gpu=2.5", "currency=US $")
+    text = tools.helm(*template, *(word for value in priced for word in ("--set", value)))
+    deployment = _by_name(yaml.safe_load_all(text))["Deployment", "elasticjob-operator"]
+    [container] = deployment["spec"]["template"]["spec"]["containers"]
+    found = parse([each for each in container["args"] if each.startswith(("--pri", "--cur"))])
+    assert found.prices == "cpu=0.04,memory=1,nvidia.com/gpu=2.5"
+    assert found.currency == "US $"
+
+
 def test_the_documented_overlay_sets_both_images(tools: Tools, tmp_path: Path) -> None:
     (tmp_path / "elasticjob").symlink_to(DEPLOY.parent)
     text = (DEPLOY.parent / "docs" / "install.md").read_text()
@@ -187,6 +199,9 @@ def test_the_manifests_are_the_charts_output() -> None:
         ("leaseSeconds=1", "/leaseSeconds"),
         ("metrics.serviceMonitor=maybe", "/metrics/serviceMonitor"),
         ("partitions=65", "/partitions"),
+        ("prices.cpu=-1", "/prices/cpu"),
+        ("prices.cpu=cheap", "/prices/cpu"),
+        ("currency=a-long-name", "/currency"),
     ],
 )
 def test_a_wrong_value_is_rejected_by_name(tools: Tools, value: str, message: str) -> None:

@@ -7,8 +7,9 @@ from pathlib import Path
 
 import aiohttp
 import pytest
-from elasticjob_client.cluster import Access, open_cluster
+from elasticjob_client.access import Access
 from elasticjob_client.cluster import Cluster as ClientCluster
+from elasticjob_client.cluster import open_cluster
 from elasticjob_client.errors import ClientError
 from elasticjob_client.visible_jobs import JobsReader
 from elasticjob_dashboard.jobs import Rights

@@ -32,6 +32,7 @@ from tests.support.grpc_agent import Agent, world_of_two
 from tests.support.master_on_kubernetes import COOLDOWN, JOB, Setting
 from tests.support.master_process import Master
 from tests.support.tcp_proxy import cuttable_proxy
+from tests.support.thorough import some_of
 from tests.support.wait import until
 
 
@@ -170,7 +171,7 @@ async def test_a_migration_changes_the_world_once_and_later_named_members_leave_
 @pytest.mark.parametrize(
     ("third", "replicas"),
     # After so abrupt a step a look at the largest size may be worth what it costs.
-    [(120.0, {5}), pytest.param(20.0, {1, 2, 5}, marks=pytest.mark.thorough)],
+    some_of([pytest.param(120.0, {5}), pytest.param(20.0, {1, 2, 5})], first=1),
 )
 async def test_the_auto_scaler_decides_by_earlier_measurements_as_soon_as_it_is_enabled(
     setting: Setting, third: float, replicas: set[int]

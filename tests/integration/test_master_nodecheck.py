@@ -11,6 +11,7 @@ from elasticjob_api.v1.job_pb2_grpc import JobServiceStub
 
 from tests.support.grpc_agent import Agent
 from tests.support.master_on_kubernetes import Setting
+from tests.support.thorough import some_of
 from tests.support.wait import until
 
 
@@ -63,7 +64,7 @@ async def test_an_unfit_node_is_left_out_notified_and_shown(
 
 
 @pytest.mark.guarantee("master-can-be-replaced")
-@pytest.mark.parametrize("stage", ["before", pytest.param("after", marks=pytest.mark.thorough)])
+@pytest.mark.parametrize("stage", some_of(["before", "after"], first=1))
 async def test_the_next_master_repeats_no_check_and_admits_no_unchecked_node(
     setting: Setting,
     stage: str,

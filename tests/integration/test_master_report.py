@@ -21,8 +21,9 @@ from elasticjob_api.query_token import query_token
 from elasticjob_api.v1 import agent_pb2 as pb
 from elasticjob_api.v1 import agent_pb2_grpc, job_pb2
 from elasticjob_api.v1.job_pb2_grpc import JobServiceStub
+from elasticjob_client.access import Access
 from elasticjob_client.answers import NoReport, stored_answers
-from elasticjob_client.cluster import Access, open_cluster
+from elasticjob_client.cluster import open_cluster
 from elasticjob_client.dashboard import serve_dashboard
 from elasticjob_client.jobs import get_job
 from elasticjob_client.master import find_master
@@ -89,6 +90,34 @@ async def stored(setting: Setting) -> job_pb2.StoredAnswers | None:
     found = await setting.kube.get(CONFIG_MAPS, setting.namespace, VIEWED)
     packed = (found.get("binaryData") or {}).get(names.REPORT_KEY)
     return unpack(base64.b64decode(packed)) if packed else None
+
+
+async def test_a_job_shows_what_it_has_cost_over_all_its_masters(
+    readable: Setting, cluster: Cluster
+) -> None:
+    role = {"desired": 2, "indices": "0-1", "resources": {"cpu": "2", "memory": "1Gi"}}
+    await readable.patch_job({"status": {"replicaStatuses": {"worker": role}}}, "status")
+    prices = {names.ENV_PRICES: "cpu=1000000,memory=1000000", names.ENV_CURRENCY: "EUR"}
+
+    async def cost(channel: grpc.aio.Channel) -> float:
+        found = await JobServiceStub(channel).GetReport(job_pb2.GetReportRequest(), timeout=SECONDS)
+        return float(found.cost.amount)
+
+    async with readable.master(environment=prices) as master, master.channel() as channel:
+        await world_of_two(channel)
+        await until("a cost", lambda: cost(channel))
+        before = await cost(channel)
+    async with readable.master(environment=prices) as master, master.channel() as channel:
+
+        async def is_known() -> bool:
+            return await cost(channel) >= before
+
+        await until("the cost of the first master's time", is_known)
+    _, output, _ = await run(cluster, readable.namespace, "describe", JOB)
+    [line] = [each for each in output.splitlines() if each.startswith("Cost")]
+    shown = float(line.split()[1].replace(",", ""))
+    assert shown >= round(before, 2)
+    assert line.split()[2] == "EUR"
 
 
 @pytest.mark.guarantee("answers-after-the-end")

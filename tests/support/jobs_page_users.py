@@ -11,7 +11,8 @@ from typing import Any
 
 from elasticjob_api import names
 from elasticjob_api.answers import pack
-from elasticjob_client.cluster import Access, open_cluster
+from elasticjob_client.access import Access
+from elasticjob_client.cluster import open_cluster
 from elasticjob_client.jobs_page import serve_jobs
 from elasticjob_kube.resources import (
     CONFIG_MAPS,

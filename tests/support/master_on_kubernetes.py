@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import base64
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import yaml
@@ -41,7 +42,11 @@ class Setting:
 
     @asynccontextmanager
     async def master(
-        self, *, through: int | None = None, ports: tuple[int, int] = (0, 0)
+        self,
+        *,
+        through: int | None = None,
+        ports: tuple[int, int] = (0, 0),
+        environment: Mapping[str, str] = MappingProxyType({}),
     ) -> AsyncIterator[Master]:
         """Run a master.
 
@@ -61,6 +66,7 @@ class Setting:
             names.ENV_NAMESPACE: self.namespace,
             names.ENV_POD_NAME: names.master_pod(JOB, 0),
             names.ENV_FRAMEWORK: "jax",
+            **environment,
         }
         async with run_master(self.folder, env=env, ports=ports) as running:
             yield running

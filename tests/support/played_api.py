@@ -9,7 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from aiohttp import web
-from elasticjob_client.cluster import Access, Cluster, open_cluster
+from elasticjob_client.access import Access
+from elasticjob_client.cluster import Cluster, open_cluster
 
 from tests.support.kubeconfig import write_kubeconfig
 

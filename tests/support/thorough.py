@@ -19,42 +19,38 @@ def examples(number: int) -> int:
     return max(1, number // 5) if usual else number
 
 
-def some_of(parameters: Iterable[Any], *, every: int) -> list[Any]:
-    """Return all parameters, marking all except every n-th one for the thorough run."""
+def some_of(parameters: Iterable[Any], *, first: int = 0, every: int = 0) -> list[ParameterSet]:
+    """Return all parameters; only the thorough run takes more than a sample of them.
+
+    Args:
+        parameters: one value each, or `pytest.param` with the values of several names.
+        first: `make test` takes as many from the beginning.
+        every: and of all, beginning with the first, one in this number; 0: none.
+    """
     found = []
     for number, each in enumerate(parameters):
         name = getattr(each, "name", str(each))
-        marks = [pytest.mark.thorough]
-        if number % every == 0:
-            marks = []
-        found.append(pytest.param(each, id=name, marks=marks))
+        given = each if isinstance(each, ParameterSet) else pytest.param(each, id=name)
+        if number >= first and not (every and number % every == 0):
+            given = given._replace(marks=[*given.marks, pytest.mark.thorough])
+        found.append(given)
     return found
 
 
-def thorough_only(*parameters: Any) -> list[Any]:
-    """Return parameters, each one value or a tuple, that only the thorough run takes."""
-    return [
-        pytest.param(*(each if isinstance(each, tuple) else (each,)), marks=pytest.mark.thorough)
-        for each in parameters
-    ]
-
-
 def crash_matrix(
-    scenarios: Sequence[tuple[str, Sequence[Any]]], points: Iterable[int]
+    scenarios: Iterable[tuple[str, Sequence[Any]]], points: Sequence[int]
 ) -> list[ParameterSet]:
     """Return a test's parameters: those of each scenario with each point, with an id for each.
 
-    `make test` runs every point of the first scenario, and a part of the points of the others, each
-    beginning at another point. `--thorough` runs all.
+    `make test` runs every point of the first scenario, and a part of the points of the others.
 
     Args:
         scenarios: their names and parameters; the first one must be representative.
         points: for example the numbers of the writes before which the operator is killed.
     """
-    found = []
-    for number, (name, parameters) in enumerate(scenarios):
-        for point in points:
-            is_run = number == 0 or (point + number) % EVERY == 0
-            marks = () if is_run else (pytest.mark.thorough,)
-            found.append(pytest.param(*parameters, point, id=f"{name}-{point}", marks=marks))
-    return found
+    cases = [
+        pytest.param(*parameters, point, id=f"{name}-{point}")
+        for name, parameters in scenarios
+        for point in points
+    ]
+    return some_of(cases, first=len(points), every=EVERY)

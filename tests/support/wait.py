@@ -2,7 +2,8 @@
 
 Both need a description, a function `look`, and one that says whether its result suffices. They
 return that result. When the time is over, the test fails with the last result and the text of
-`explain`.
+`explain`. The longer a wait lasts, the longer the pauses between two looks become: looks at the
+same rate would cost a quarter of the suite's CPU, most of it in waits of many seconds.
 """
 
 from __future__ import annotations
@@ -15,7 +16,10 @@ from typing import Any, TypeVar, overload
 
 T = TypeVar("T")
 SECONDS = 60.0
-_INTERVAL = 0.03
+_PAUSES = (0.03, 0.25)
+"""The shortest and the longest pause, in seconds."""
+_SHARE = 1 / 8
+"""A pause in between, as a part of the time waited so far."""
 
 
 @overload
@@ -53,6 +57,7 @@ async def until(
     The default condition is that the result is true.
     """
     last: Any = None
+    began = time.monotonic()
     try:
         async with asyncio.timeout(seconds):
             while True:
@@ -60,7 +65,7 @@ async def until(
                 last = await found if inspect.isawaitable(found) else found
                 if holds(last):
                     return last
-                await asyncio.sleep(_INTERVAL)
+                await asyncio.sleep(_pause(began))
     except TimeoutError:
         raise AssertionError(_failure(what, seconds, last, explain)) from None
 
@@ -74,12 +79,18 @@ def wait_until(
     explain: Callable[[], str] = str,
 ) -> T:
     """Wait until the result of `look` holds; by default, until it is true."""
-    deadline = time.monotonic() + seconds
+    began = time.monotonic()
     while not holds(last := look()):
-        if time.monotonic() > deadline:
+        if time.monotonic() > began + seconds:
             raise AssertionError(_failure(what, seconds, last, explain))
-        time.sleep(_INTERVAL)
+        time.sleep(_pause(began))
     return last
+
+
+def _pause(began: float) -> float:
+    """Return the seconds until the next look of a wait that began then, on the monotonic clock."""
+    shortest, longest = _PAUSES
+    return min(longest, max(shortest, _SHARE * (time.monotonic() - began)))
 
 
 def _failure(what: str, seconds: float, last: object, explain: Callable[[], str]) -> str:

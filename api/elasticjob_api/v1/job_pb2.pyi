@@ -962,6 +962,7 @@ class Report(_message.Message):
     MASTERS_FIELD_NUMBER: _builtins.int
     METRICS_FIELD_NUMBER: _builtins.int
     ADVICE_FIELD_NUMBER: _builtins.int
+    COST_FIELD_NUMBER: _builtins.int
     STANDBY_FIELD_NUMBER: _builtins.int
     began: _builtins.float
     """When the first master of the job started, in seconds since the epoch."""
@@ -997,6 +998,10 @@ class Report(_message.Message):
     def metrics(self) -> _containers.ScalarMap[_builtins.str, _builtins.float]:
         """The last value of each metric."""
 
+    @_builtins.property
+    def cost(self) -> Global___Cost:
+        """What the members have cost; missing: the administrator gives no prices."""
+
     def __init__(
         self,
         *,
@@ -1015,15 +1020,41 @@ class Report(_message.Message):
         masters: _builtins.int = ...,
         metrics: _abc.Mapping[_builtins.str, _builtins.float] | None = ...,
         advice: _builtins.str = ...,
+        cost: Global___Cost | None = ...,
         standby: _builtins.str = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["outcome", b"outcome", "time", b"time"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["cost", b"cost", "outcome", b"outcome", "time", b"time"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["advice", b"advice", "began", b"began", "cpu_hours", b"cpu_hours", "goodput", b"goodput", "gpu_hours", b"gpu_hours", "masters", b"masters", "mean_samples_per_second", b"mean_samples_per_second", "member_hours", b"member_hours", "metrics", b"metrics", "outcome", b"outcome", "samples", b"samples", "standby", b"standby", "step", b"step", "time", b"time", "total_steps", b"total_steps", "worlds", b"worlds"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["advice", b"advice", "began", b"began", "cost", b"cost", "cpu_hours", b"cpu_hours", "goodput", b"goodput", "gpu_hours", b"gpu_hours", "masters", b"masters", "mean_samples_per_second", b"mean_samples_per_second", "member_hours", b"member_hours", "metrics", b"metrics", "outcome", b"outcome", "samples", b"samples", "standby", b"standby", "step", b"step", "time", b"time", "total_steps", b"total_steps", "worlds", b"worlds"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___Report: _TypeAlias = Report  # noqa: Y015
+
+@_typing.final
+class Cost(_message.Message):
+    """Cost is the time of members by what they requested, at the prices of that time."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    AMOUNT_FIELD_NUMBER: _builtins.int
+    CURRENCY_FIELD_NUMBER: _builtins.int
+    amount: _builtins.float
+    currency: _builtins.str
+    """As the administrator names it; it may be empty."""
+    def __init__(
+        self,
+        *,
+        amount: _builtins.float = ...,
+        currency: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["amount", b"amount", "currency", b"currency"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Cost: _TypeAlias = Cost  # noqa: Y015
 
 @_typing.final
 class TimeSpent(_message.Message):

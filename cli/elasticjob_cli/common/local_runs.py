@@ -10,10 +10,9 @@ import os
 import re
 import stat
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 
-import msgspec
-from elasticjob_client.arguments import similar
 from elasticjob_client.errors import ClientError, WrongArgument
 
 from elasticjob_cli.common.streams import echo
@@ -30,7 +29,8 @@ INFO = "run.json"
 NAME = re.compile(r"[a-z]([a-z0-9-]{0,38}[a-z0-9])?")
 
 
-class RunInfo(msgspec.Struct, frozen=True):
+@dataclass(frozen=True)
+class RunInfo:
     """The description of a run for other commands.
 
     Attributes:
@@ -80,6 +80,8 @@ def find(base: Path, name: str) -> RunInfo | None:
     folder = base / name
     if not (NAME.fullmatch(name) and is_private(base) and is_held(folder)):
         return None
+    import msgspec  # slow, and mostly there is no run
+
     try:
         return msgspec.json.decode((folder / INFO).read_bytes(), type=RunInfo)
     except (OSError, msgspec.DecodeError):
@@ -91,6 +93,8 @@ def hint(name: str) -> str:
     base = base_folder(os.environ)
     if find(base, name) is not None:
         return f"; {LOCAL}{name} is a run on this machine"
+    from elasticjob_client.arguments import similar
+
     near = similar(name, [info.name for info in runs(base)])
     return f"; did you mean {LOCAL}{near}, a run on this machine?" if near else ""
 

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Sequence
-from enum import StrEnum
-from typing import Annotated, TypeVar
+from typing import TypeVar
 
 from elasticjob_api.meta import Json
 from elasticjob_client.errors import ClientError
@@ -13,43 +12,13 @@ from elasticjob_client.jobs import read
 from elasticjob_client.related import of_kind
 from elasticjob_kube.resources import Resource
 
-from elasticjob_cli.common.arguments import Option
+from elasticjob_cli.common.formats import Output
 from elasticjob_cli.common.streams import echo
 from elasticjob_cli.common.tables import Table, show
 
 T = TypeVar("T")
 _WRITERS = "managedFields"
 """A list of the fields that each client wrote, which kubectl does not show either."""
-
-
-class DataFormat(StrEnum):
-    """The formats of what is no object of the API server."""
-
-    TABLE = "table"
-    JSON = "json"
-
-
-class Format(StrEnum):
-    """The formats of a page."""
-
-    TABLE = "table"
-    JSON = "json"
-    YAML = "yaml"
-
-
-class Output(StrEnum):
-    """The formats of objects."""
-
-    TABLE = "table"
-    WIDE = "wide"
-    JSON = "json"
-    YAML = "yaml"
-    NAME = "name"
-
-
-DataOutput = Annotated[DataFormat, Option("--output", "-o", help="Format.")]
-PageFormat = Annotated[Format, Option("--output", "-o", help="Format.")]
-TABLES = (Output.TABLE, Output.WIDE)
 
 
 def readable(found: Sequence[Json], as_type: type[T]) -> Iterator[T]:

@@ -18,7 +18,7 @@ def echo(text: str, *, err: bool = False, nl: bool = True) -> None:
         err: print it on standard error.
         nl: end the last line.
     """
-    from elasticjob_api.plain_text import printable  # imports logging, which is slow
+    from elasticjob_api.plain_text import printable  # imports re, which --version needs not
 
     stream = sys.stderr if err else sys.stdout
     stream.write(printable(text, lines=True) + ("\n" if nl else ""))

@@ -8,13 +8,15 @@ from typing import Annotated
 
 from elasticjob_api import names
 from elasticjob_api.elasticjob import ElasticJob
-from elasticjob_client.cluster import Access, Cluster
+from elasticjob_client.access import Access
+from elasticjob_client.cluster import Cluster
 from elasticjob_client.errors import ClientError, NoSuchObject, WrongArgument
 from elasticjob_client.jobs import delete_job, set_run_policy
 from elasticjob_client.scaling import SizeChange, change_size, parse_size, wait_for_end
 from elasticjob_client.waiting import parse_milestone, wait_for
 
 from elasticjob_cli.common.arguments import Argument, Option
+from elasticjob_cli.common.cluster_options import for_cluster
 from elasticjob_cli.common.local_runs import hint, local_run
 from elasticjob_cli.common.options import (
     ExactJob,
@@ -24,7 +26,6 @@ from elasticjob_cli.common.options import (
     Wait,
     complete_pod,
     complete_role,
-    for_cluster,
     reported,
     run,
     run_on_job,

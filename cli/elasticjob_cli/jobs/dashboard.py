@@ -9,13 +9,15 @@ import webbrowser
 from typing import Annotated
 
 from elasticjob_api.elasticjob import ElasticJob
-from elasticjob_client.cluster import Access, Cluster
+from elasticjob_client.access import Access
+from elasticjob_client.cluster import Cluster
 from elasticjob_client.dashboard import serve_dashboard
 from elasticjob_client.jobs_page import serve_jobs
 
 from elasticjob_cli.common.arguments import Argument, Option
+from elasticjob_cli.common.cluster_options import for_cluster
 from elasticjob_cli.common.local_runs import RunInfo, local_run
-from elasticjob_cli.common.options import complete_job, for_cluster, reported, run, run_on_job
+from elasticjob_cli.common.options import complete_job, reported, run, run_on_job
 from elasticjob_cli.common.streams import echo
 
 

@@ -18,8 +18,9 @@ from elasticjob_api.meta import Condition, Json
 from elasticjob_api.scaleplan import FINISHED, ScalePlan
 from elasticjob_api.times import format_time
 from elasticjob_api.v1.job_pb2 import StoredAnswers
+from elasticjob_client.access import Access
 from elasticjob_client.answers import stored_answers
-from elasticjob_client.cluster import Access, Cluster
+from elasticjob_client.cluster import Cluster
 from elasticjob_client.errors import ClientError, WrongArgument
 from elasticjob_client.jobs import get_object, read
 from elasticjob_client.members import JobPod, Ranks, ranks_of, with_reason
@@ -34,6 +35,8 @@ from elasticjob_client.related import (
 from elasticjob_kube.resources import ELASTIC_JOBS, EVENTS, PODS, SCALE_PLANS
 from msgspec.structs import replace
 
+from elasticjob_cli.common.cluster_options import for_cluster
+from elasticjob_cli.common.formats import Format, Output, PageFormat
 from elasticjob_cli.common.formatting import (
     UNKNOWN,
     format_age,
@@ -44,14 +47,8 @@ from elasticjob_cli.common.formatting import (
     titled,
 )
 from elasticjob_cli.common.local_runs import RunInfo, local_run
-from elasticjob_cli.common.options import Job, for_cluster, reported, run_on_job
-from elasticjob_cli.common.printing import (
-    Format,
-    Output,
-    PageFormat,
-    print_objects,
-    readable,
-)
+from elasticjob_cli.common.options import Job, reported, run_on_job
+from elasticjob_cli.common.printing import print_objects, readable
 from elasticjob_cli.common.tables import Page, Shown, Table, show
 from elasticjob_cli.jobs.listing import events_table
 from elasticjob_cli.query.report import restarts, summary

@@ -9,13 +9,14 @@ from pathlib import Path
 from typing import Annotated
 
 import msgspec
-from elasticjob_client.cluster import Access
+from elasticjob_client.access import Access
 from elasticjob_client.diagnosis import OPERATOR_NAMESPACE, Finding, diagnose
 
 from elasticjob_cli.common.arguments import Option
+from elasticjob_cli.common.cluster_options import for_cluster
+from elasticjob_cli.common.formats import DataFormat, DataOutput
 from elasticjob_cli.common.formatting import grid, plain_text
-from elasticjob_cli.common.options import for_cluster, reported
-from elasticjob_cli.common.printing import DataFormat, DataOutput
+from elasticjob_cli.common.options import reported
 from elasticjob_cli.common.streams import echo
 from elasticjob_cli.common.tables import Table, show
 

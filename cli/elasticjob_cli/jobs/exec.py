@@ -13,20 +13,15 @@ from contextlib import contextmanager, suppress
 from typing import Annotated
 
 from elasticjob_api.elasticjob import ElasticJob
-from elasticjob_client.cluster import Access, Cluster
+from elasticjob_client.access import Access
+from elasticjob_client.cluster import Cluster
 from elasticjob_client.errors import ClientError, WrongArgument
 from elasticjob_client.execution import STDERR, Execution, execute
 from elasticjob_client.members import Choice, JobPod, chosen_pods
 
 from elasticjob_cli.common.arguments import Argument, Option
-from elasticjob_cli.common.options import (
-    AnyRole,
-    Job,
-    complete_pod,
-    for_cluster,
-    reported,
-    run_on_job,
-)
+from elasticjob_cli.common.cluster_options import for_cluster
+from elasticjob_cli.common.options import AnyRole, Job, complete_pod, reported, run_on_job
 from elasticjob_cli.common.streams import echo
 
 _CHUNK = 1 << 15

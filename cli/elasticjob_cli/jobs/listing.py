@@ -1,20 +1,19 @@
-"""`elasticjob list`, `plans` and `events`.
+"""What `elasticjob list` prints of a cluster; `elasticjob plans` and `events`.
 
 They query no master, so they import neither gRPC nor protobuf, whose import is slow.
 """
 
 from __future__ import annotations
 
-import os
 import time
 from collections.abc import Callable, Iterable
-from typing import Annotated
 
 from elasticjob_api import names
 from elasticjob_api.elasticjob import ElasticJob, Progress
 from elasticjob_api.meta import Json
 from elasticjob_api.scaleplan import ScalePlan
-from elasticjob_client.cluster import Access, Cluster
+from elasticjob_client.access import Access
+from elasticjob_client.cluster import Cluster
 from elasticjob_client.jobs import list_jobs, on_one_line
 from elasticjob_client.related import (
     Event,
@@ -26,47 +25,18 @@ from elasticjob_client.related import (
 from elasticjob_client.waiting import parse_phase
 from elasticjob_kube.resources import ELASTIC_JOBS, EVENTS, SCALE_PLANS
 
-from elasticjob_cli.common.arguments import Option
+from elasticjob_cli.common.cluster_options import for_cluster
+from elasticjob_cli.common.formats import TABLES, Format, ObjectFormat, Output, PageFormat
 from elasticjob_cli.common.formatting import UNKNOWN, format_age, table_of
-from elasticjob_cli.common.local_runs import base_folder, runs
-from elasticjob_cli.common.options import Job, for_cluster, reported, run, run_on_job
-from elasticjob_cli.common.printing import (
-    TABLES,
-    Format,
-    Output,
-    PageFormat,
-    print_data,
-    print_objects,
-    print_table,
-    readable,
-)
-from elasticjob_cli.common.streams import echo
-from elasticjob_cli.common.tables import Table, show
-
-ObjectFormat = Annotated[Output, Option("--output", "-o", help="Format.")]
+from elasticjob_cli.common.options import Job, reported, run, run_on_job
+from elasticjob_cli.common.printing import print_objects, print_table, readable
+from elasticjob_cli.common.tables import Table
 
 
-@for_cluster
-def list_(
-    access: Access,
-    phase: Annotated[str | None, Option(help="Only jobs in this phase, such as running.")] = None,
-    selector: Annotated[
-        str,
-        Option("--selector", "-l", help="Only jobs with these labels, such as team=a."),
-    ] = "",
-    all_namespaces: Annotated[
-        bool, Option("--all-namespaces", "-A", help="Jobs of all namespaces.")
-    ] = False,
-    local: Annotated[
-        bool, Option("--local", help="Runs of `elasticjob run` on this machine.")
-    ] = False,
-    output: ObjectFormat = Output.TABLE,
+def print_jobs(
+    access: Access, *, phase: str | None, selector: str, all_namespaces: bool, output: Output
 ) -> None:
-    """List jobs with their phase, workers, step and rate."""
-    if local:
-        _list_runs(output)
-        return
-
+    """Print the jobs of a cluster, as `elasticjob list` does."""
     with reported():
         chosen = None if phase is None else parse_phase(phase)
 
@@ -118,26 +88,6 @@ def events(job: Job, access: Access, output: PageFormat = Format.TABLE) -> None:
         return
     found = run_on_job(access, job, events_of)
     print_table(events_table(found, time.time()), none="no events")
-
-
-def _list_runs(output: Output) -> None:
-    if output in TABLES and not runs(base_folder(os.environ)):
-        echo("nothing runs here; `elasticjob run` begins it", err=True)
-        return
-    from elasticjob_cli.run.local import runs_data, runs_table  # slow: it imports gRPC
-
-    if output in TABLES:
-        show(runs_table(time.time()))
-    else:
-        _print_runs(runs_data(), output)
-
-
-def _print_runs(found: list[Json], output: Output) -> None:
-    if output is Output.NAME:
-        for each in found:
-            echo(each["name"])
-        return
-    print_data(found, json_=output is Output.JSON)
 
 
 def jobs_table(

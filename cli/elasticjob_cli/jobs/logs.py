@@ -11,15 +11,17 @@ from functools import partial
 from typing import Annotated
 
 from elasticjob_api.elasticjob import ElasticJob
-from elasticjob_client.cluster import Access, Cluster
+from elasticjob_client.access import Access
+from elasticjob_client.cluster import Cluster
 from elasticjob_client.errors import WrongArgument
 from elasticjob_client.job_logs import job_logs
 from elasticjob_client.logs import LogLine, LogOptions, parse_duration
 from elasticjob_client.members import Choice, parse_ranks
 
 from elasticjob_cli.common.arguments import Option
+from elasticjob_cli.common.cluster_options import for_cluster
 from elasticjob_cli.common.local_runs import RunInfo, local_run
-from elasticjob_cli.common.options import AnyRole, Job, for_cluster, reported, run_on_job
+from elasticjob_cli.common.options import AnyRole, Job, reported, run_on_job
 from elasticjob_cli.common.streams import discard, echo
 
 _COLORS = (36, 33, 32, 35, 34, 96, 93, 92, 95, 94)

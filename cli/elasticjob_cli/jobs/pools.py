@@ -17,12 +17,15 @@ from elasticjob_api.plain_text import counted
 from elasticjob_api.pooled_jobs import elastic_role, member_requests, pool_of
 from elasticjob_api.quantity import parse_quantity
 from elasticjob_api.scaleplan import FINISHED, ScalePlan
-from elasticjob_client.cluster import Access, Cluster
+from elasticjob_client.access import Access
+from elasticjob_client.cluster import Cluster
 from elasticjob_client.jobs import list_jobs, on_one_line, read
 from elasticjob_client.related import of_kind
 from elasticjob_kube.resources import ELASTIC_JOBS, ELASTIC_POOLS, SCALE_PLANS
 
 from elasticjob_cli.common.arguments import Argument, Option, with_typer
+from elasticjob_cli.common.cluster_options import for_cluster
+from elasticjob_cli.common.formats import TABLES, Format, Output, PageFormat
 from elasticjob_cli.common.formatting import (
     UNKNOWN,
     format_age,
@@ -31,16 +34,8 @@ from elasticjob_cli.common.formatting import (
     table_of,
     titled,
 )
-from elasticjob_cli.common.options import complete_pool, for_cluster, run
-from elasticjob_cli.common.printing import (
-    TABLES,
-    Format,
-    Output,
-    PageFormat,
-    print_objects,
-    print_table,
-    readable,
-)
+from elasticjob_cli.common.options import complete_pool, run
+from elasticjob_cli.common.printing import print_objects, print_table, readable
 from elasticjob_cli.common.tables import Page, Shown, Table, show
 from elasticjob_cli.parameters import Command, typer_parameter
 

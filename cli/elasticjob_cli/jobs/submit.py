@@ -9,7 +9,8 @@ from pathlib import Path
 from typing import Annotated, Any
 
 from elasticjob_api.meta import Json
-from elasticjob_client.cluster import Access, Cluster
+from elasticjob_client.access import Access
+from elasticjob_client.cluster import Cluster
 from elasticjob_client.errors import ClientError, NoLogs, WrongArgument
 from elasticjob_client.logs import LogOptions
 from elasticjob_client.members import Choice
@@ -30,8 +31,9 @@ from elasticjob_client.yaml_text import as_yaml
 from elasticjob_kube.resources import ELASTIC_JOBS
 
 from elasticjob_cli.common.arguments import Argument, Option
+from elasticjob_cli.common.cluster_options import for_cluster, with_options
 from elasticjob_cli.common.local_runs import check_name
-from elasticjob_cli.common.options import Framework, for_cluster, reported, run, with_options
+from elasticjob_cli.common.options import Framework, reported, run
 from elasticjob_cli.common.streams import echo
 from elasticjob_cli.jobs.logs import print_logs
 

@@ -16,14 +16,15 @@ from enum import StrEnum
 from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 from elasticjob_api.v1 import job_pb2
+from elasticjob_client.access import Access
 from elasticjob_client.answers import Master, StoredMaster, open_master_or_report
-from elasticjob_client.cluster import Access
 from elasticjob_client.errors import ClientError, MasterUnavailable, NoSuchObject, WrongArgument
 
 from elasticjob_cli.common.arguments import Argument, Option
+from elasticjob_cli.common.cluster_options import for_cluster
+from elasticjob_cli.common.formats import DataFormat, DataOutput
 from elasticjob_cli.common.local_runs import local_run
-from elasticjob_cli.common.options import Job, for_cluster, reported, run_on_job
-from elasticjob_cli.common.printing import DataFormat, DataOutput
+from elasticjob_cli.common.options import Job, reported, run_on_job
 from elasticjob_cli.common.streams import echo
 from elasticjob_cli.common.tables import show
 from elasticjob_cli.query.report import history_csv

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import csv
-import io
 from collections.abc import Callable, Mapping
 
 from elasticjob_api.plain_text import printable
@@ -93,8 +91,15 @@ def summary(report: job_pb2.Report) -> list[tuple[str, str]]:
         ("Time", ", ".join(shown) or UNKNOWN),
         ("Hours", ", ".join(hours)),
         *([("Standby", report.standby)] if report.standby else []),
+        *([("Cost", format_cost(report.cost))] if report.HasField("cost") else []),
         *([("Advice", report.advice)] if report.advice else []),
     ]
+
+
+def format_cost(cost: job_pb2.Cost) -> str:
+    """Return a cost with its currency; of one below 1 three digits."""
+    amount = f"{cost.amount:,.2f}" if cost.amount >= 1 else f"{cost.amount:.3g}"
+    return f"{amount} {cost.currency}".rstrip()
 
 
 def render_history(answer: job_pb2.History) -> Shown:
@@ -120,6 +125,9 @@ def render_history(answer: job_pb2.History) -> Shown:
 
 def history_csv(answer: job_pb2.History) -> str:
     """Return a row per sample and event in the order of their times, with a column per metric."""
+    import csv  # slow, and `describe` needs none
+    import io
+
     rows: list[tuple[float, Mapping[str, object]]] = []
     for each in answer.samples:
         measured = {_column(name): value for name, value in each.metrics.items()}

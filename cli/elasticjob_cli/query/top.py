@@ -11,13 +11,15 @@ from typing import Annotated
 
 from elasticjob_api.elasticjob import ElasticJob, Progress
 from elasticjob_api.v1 import agent_pb2, job_pb2
+from elasticjob_client.access import Access
 from elasticjob_client.answers import Master, open_master, stored_master
-from elasticjob_client.cluster import Access, Cluster
+from elasticjob_client.cluster import Cluster
 from elasticjob_client.errors import ClientError
 from elasticjob_client.jobs import has_ended, list_jobs
 from elasticjob_client.master import wait_for_starting_master
 
 from elasticjob_cli.common.arguments import Argument, Option
+from elasticjob_cli.common.cluster_options import for_cluster
 from elasticjob_cli.common.formatting import (
     UNKNOWN,
     format_duration,
@@ -26,7 +28,7 @@ from elasticjob_cli.common.formatting import (
     table_of,
 )
 from elasticjob_cli.common.local_runs import local_run
-from elasticjob_cli.common.options import for_cluster, reported, run, run_on_job
+from elasticjob_cli.common.options import reported, run, run_on_job
 from elasticjob_cli.common.printing import readable
 from elasticjob_cli.common.tables import Page, Shown, Table, Text, show
 from elasticjob_cli.query.members import members_table

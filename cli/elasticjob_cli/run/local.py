@@ -21,9 +21,12 @@ from elasticjob_client.errors import ClientError, JobEnded, MasterUnavailable, N
 from elasticjob_client.master import MasterEndpoint
 from elasticjob_client.scaling import SizeChange
 
+from elasticjob_cli.common.formats import TABLES, Output
 from elasticjob_cli.common.formatting import UNKNOWN, format_age, format_steps, table_of
 from elasticjob_cli.common.local_runs import LOCAL, RunInfo, base_folder, find, runs
-from elasticjob_cli.common.tables import Table
+from elasticjob_cli.common.printing import print_data
+from elasticjob_cli.common.streams import echo
+from elasticjob_cli.common.tables import Table, show
 from elasticjob_cli.run import control
 
 T = TypeVar("T")
@@ -83,6 +86,17 @@ async def _observed() -> list[_Observed]:
         return _Observed(info, shown, status)
 
     return await asyncio.gather(*map(observe, runs(base_folder(os.environ))))
+
+
+def print_runs(output: Output) -> None:
+    """Print the runs of this user, as `elasticjob list --local` does."""
+    if output in TABLES:
+        show(runs_table(time.time()))
+    elif output is Output.NAME:
+        for info in runs(base_folder(os.environ)):
+            echo(info.name)
+    else:
+        print_data(runs_data(), json_=output is Output.JSON)
 
 
 def runs_data() -> list[Json]:

@@ -1,5 +1,6 @@
 // Texts for numbers, times and sizes.
 const number = (value, digits = 3) => value ? String(Number(value.toPrecision(digits))) : "-";
+const money = value => value < 1 ? number(value) : grouped(value.toFixed(2));
 const grouped = value => Number(value).toLocaleString("en").replaceAll(",", "\u202f");
 const percent = part => `${Math.round(100 * part)} %`;
 const clock = seconds => seconds ? new Date(seconds * 1000).toLocaleTimeString([], { hour12: false }) : "-";

@@ -21,12 +21,13 @@ function summary(state) {
   fact("To go", span(progress.etaSeconds));
   fact("Last report", clock(progress.lastReportTime));
   for (const [metric, value] of Object.entries(progress.metrics)) fact(metric, drawable(value) === null ? "-" : number(value, 5));
-  const { began, memberHours, outcome } = state.report || {};
+  const { began, memberHours, cost, outcome } = state.report || {};
   if (began) {
     fact("Began", moment(began));
     if (outcome?.completed) fact("Ended", moment(outcome.completed));
     fact("Duration", span((outcome?.completed || state.asOf || Date.now() / 1000) - began));
     fact("Member-hours", number(memberHours));
+    if (cost) fact("Cost", `${money(cost.amount)} ${cost.currency}`);
   }
   if (stalled) fact("Stalled since", clock(progress.stalledSince), "bad");
   if (progress.stragglers.length) fact("Stragglers", progress.stragglers.map(each => short(each, state.job)).join(", "), "warn");

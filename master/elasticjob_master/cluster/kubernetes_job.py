@@ -128,7 +128,7 @@ class KubernetesJob:
         if self._plans.synced.is_set():
             plans = _plan_facts(self._config, self._job, self._own_plans.values())
         known_sizes = self._controller.facts.sizes or {}
-        self._controller.observe_job(_job_facts(self._job, plans, known_sizes))
+        self._controller.observe_job(_job_facts(self._job, plans, known_sizes, self._config.prices))
 
     # --- creating
 
@@ -170,7 +170,10 @@ class KubernetesJob:
 
 
 def _job_facts(
-    job: ElasticJob, plans: PlanFacts | None, known_sizes: Mapping[str, RoleSize]
+    job: ElasticJob,
+    plans: PlanFacts | None,
+    known_sizes: Mapping[str, RoleSize],
+    prices: Mapping[str, float],
 ) -> JobFacts:
     """Return what the job asks of the master. `plans` is None until all plans are known."""
     return JobFacts(
@@ -182,6 +185,7 @@ def _job_facts(
         status=job.status,
         suspended=job.spec.run_policy.suspend,
         gpus=job_spec.gpus(job),
+        hourly_costs=job_spec.hourly_costs(job, prices) if prices else None,
         memory_for_state=job_spec.memory_for_state(job),
         own_port=job_spec.own_port(job),
         profile=job.profile,

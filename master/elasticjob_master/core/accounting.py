@@ -25,11 +25,15 @@ _LONGEST_GAP_SECONDS = 10 * 365 * 86_400.0
 
 
 class Resources(NamedTuple):
-    """Members, CPU cores that they use, and GPUs that they have; or the seconds of each."""
+    """Members, CPU cores that they use, GPUs that they have, and their cost; or seconds of each.
+
+    The cost is that of an hour: a measurement counts at the prices and requests of its time.
+    """
 
     members: float = 0.0
     cpus: float = 0.0
     gpus: float = 0.0
+    cost: float = 0.0
 
 
 class StoredAccounting(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -42,6 +46,7 @@ class StoredAccounting(msgspec.Struct, frozen=True, omit_defaults=True):
         round: the round of the world at that time.
         seconds: the seconds of each activity, and of `without_master`.
         held: seconds of members, of CPU cores, and of GPUs.
+        cost: the cost, as seconds of what an hour costs.
         worlds: the number of worlds that were formed.
     """
 
@@ -50,7 +55,8 @@ class StoredAccounting(msgspec.Struct, frozen=True, omit_defaults=True):
     activity: Activity = "waiting"
     round: int = 0
     seconds: dict[str, float] = {}
-    held: Resources = Resources()
+    held: tuple[float, float, float] = (0.0, 0.0, 0.0)
+    cost: float = 0.0
     worlds: int = 0
 
 
@@ -151,7 +157,7 @@ class Accounting:
 
     @property
     def hours(self) -> Resources:
-        """Hours of members, of CPU cores used, and of GPUs."""
+        """Hours of members, of CPU cores used, and of GPUs; and the cost of all until now."""
         return Resources(*(seconds / 3600 for seconds in self._resource_seconds_now()))
 
     def stored(self) -> StoredAccounting:
@@ -160,13 +166,15 @@ class Accounting:
             self._last_now is None or self._unclassified is not None
         ):
             return self._restored
+        *held, cost = self._resource_seconds_now()
         return StoredAccounting(
             began=self.began,
             until=self._last_wall,
             activity=self._last.activity,
             round=self._last.round,
             seconds={what: round(each, 3) for what, each in self._seconds.items()},
-            held=self._resource_seconds_now(),
+            held=(held[0], held[1], held[2]),
+            cost=cost,
             worlds=self.worlds,
         )
 
@@ -175,7 +183,7 @@ class Accounting:
         self.began = stored.began
         self.worlds = stored.worlds
         self._seconds = dict(stored.seconds)
-        self._resource_seconds = stored.held
+        self._resource_seconds = Resources(*stored.held, stored.cost)
         self._last = Moment(stored.activity, stored.round)
         self._restored = stored if stored.until else None
 

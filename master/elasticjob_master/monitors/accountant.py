@@ -17,12 +17,15 @@ def moment(job: JobView, *, stalled_since: float | None) -> Moment:
 
 
 def held(job: JobView) -> Resources:
-    """Return the members, the CPU cores that they use, and the GPUs that they have."""
-    cpus = gpus = 0.0
+    """Return the members, the CPU cores that they use, their GPUs, and what they cost an hour."""
+    costs = job.facts.hourly_costs or {}
+    cpus = gpus = cost = 0.0
     for member in job.members:
         cpus += member.usage.cpu_cores
-        gpus += job.facts.gpus.get(member.identity.role, 0)
-    return Resources(len(job.members), cpus, gpus)
+        key = member.identity.key
+        gpus += job.facts.gpus.get(key[0], 0)
+        cost += costs.get(key, costs.get(key[0], 0.0))
+    return Resources(len(job.members), cpus, gpus, cost)
 
 
 def _activity(job: JobView, *, stalled: bool) -> Activity:

@@ -89,6 +89,9 @@ def report(controller: Controller, config: Config) -> pb.Report:
     mean_rate = source.samples / training if training else 0.0
     goodput = account.goodput
     hours = account.hours
+    cost = None
+    if controller.facts.hourly_costs is not None:
+        cost = pb.Cost(amount=hours.cost, currency=config.currency)
     return pb.Report(
         outcome=None if config.standalone else outcome(controller.facts.status),
         began=account.began,
@@ -103,6 +106,7 @@ def report(controller: Controller, config: Config) -> pb.Report:
         member_hours=hours.members,
         cpu_hours=hours.cpus,
         gpu_hours=hours.gpus,
+        cost=cost,
         worlds=account.worlds,
         masters=controller.master_starts,
         metrics=source.metrics,

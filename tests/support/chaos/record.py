@@ -61,6 +61,11 @@ class Record:
         self.write("finding", text=text)
         self.say(f"FINDING {text}")
 
+    def check_hits(self, kinds: set[str]) -> None:
+        """Add a problem if faults of these kinds were to come, and none has hit a target."""
+        if kinds and not self.faults:
+            self.finding(f"no fault has hit anything, and {self.missed.total()} found no target")
+
     def say(self, text: str) -> None:
         """Print a line with its time."""
         sys.stdout.write(f"{self.seconds:7.1f} {text}\n")

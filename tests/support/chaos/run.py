@@ -172,6 +172,7 @@ async def run(options: Options, directory: Path) -> Record:
     async with _started(options, directory, record) as made:
         await made.jobs_and_faults()
         await made.after()
+    record.check_hits(options.faults)
     return record
 
 

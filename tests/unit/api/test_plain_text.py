@@ -8,7 +8,8 @@ import sys
 import unicodedata
 
 import pytest
-from elasticjob_api.plain_text import log_handler, printable
+from elasticjob_api.plain_text import printable
+from elasticjob_api.text_log import log_handler
 from hypothesis import given
 from hypothesis import strategies as st
 

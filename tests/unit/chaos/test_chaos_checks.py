@@ -20,6 +20,7 @@ from tests.support.chaos.cluster import HERE
 from tests.support.chaos.faults import limit_files
 from tests.support.chaos.jobs import SentRequest
 from tests.support.chaos.pod_watch import WatchedPod
+from tests.support.chaos.record import Record
 from tests.support.chaos.samples import account_of
 from tests.support.chaos.schedule import Request
 from tests.support.chaos.training import END
@@ -198,3 +199,16 @@ def test_a_process_can_write_only_while_its_files_are_not_limited(
     finally:
         assert limit_files(os.getpid(), before[0])
     assert write() == 1
+
+
+@pytest.mark.guarantee("random-faults")
+def test_a_run_whose_faults_have_all_missed_is_a_problem(tmp_path: Path) -> None:
+    record = Record(tmp_path / "actions.jsonl")
+    record.fault("kill-pod", 1.0, None)
+    record.check_hits(set())
+    assert record.findings == []
+    record.check_hits({"kill-pod"})
+    assert record.findings == ["no fault has hit anything, and 1 found no target"]
+    record.fault("kill-pod", 1.0, "Pod job-worker-0")
+    record.check_hits({"kill-pod"})
+    assert len(record.findings) == 1

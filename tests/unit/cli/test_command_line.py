@@ -133,6 +133,26 @@ def test_a_plain_command_line_imports_only_what_it_needs(
     assert done.stdout.endswith("[]\n"), done.stdout
 
 
+def test_the_runs_of_this_machine_are_listed_without_what_only_a_cluster_needs(
+    tmp_path: Path,
+) -> None:
+    script = (
+        "import sys; from elasticjob_cli.main import run_command as main\n"
+        "sys.argv[1:] = ['list', '--local']; main()\n"
+        "slow = ('asyncio', 'ssl', 'json', 'logging', 'msgspec', 'elasticjob_kube')\n"
+        "print([name for name in slow if name in sys.modules])"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", script],
+        env=os.environ | {"ELASTICJOB_RUNS": str(tmp_path)},
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=True,
+    )
+    assert done.stdout == "[]\n"
+
+
 @pytest.mark.parametrize(
     "line",
     [

@@ -12,7 +12,8 @@ import pytest
 from aiohttp import web
 from elasticjob_api import names
 from elasticjob_api.meta import Json
-from elasticjob_client.cluster import Access, open_cluster
+from elasticjob_client.access import Access
+from elasticjob_client.cluster import open_cluster
 from elasticjob_client.errors import ClientError, NoLogs
 from elasticjob_client.job_logs import job_logs
 from elasticjob_client.logs import LogOptions

@@ -10,12 +10,14 @@ import pytest
 from elasticjob_api.elasticjob import ElasticJob
 from elasticjob_api.elasticpool import ElasticPool
 from elasticjob_dashboard.jobs import shown_job, shown_pool
+from playwright.async_api import Browser
 
-from tests.support.browser import Visit, open_browser, visit
+from tests.support.browser import Visit, pages_closed, visit
 from tests.support.served_jobs import TOKEN, served_jobs
 from tests.support.served_page import served_page
 
 AXE = files("axe_playwright_python").joinpath("axe.min.js").read_text()
+pytestmark = pytest.mark.asyncio(loop_scope="session")  # that of the browser
 SCREENS = pytest.mark.parametrize(("theme", "width"), [("light", 1280), ("dark", 390)])
 PHASES = ("Running", "Pending", "Failed", "Stopped", "Suspended", "Succeeded")
 
@@ -32,9 +34,9 @@ async def findings(page: Visit) -> list[tuple[str, list[str]]]:
 @SCREENS
 @pytest.mark.guarantee("page-shows-the-job")
 async def test_axe_finds_nothing_in_a_jobs_page(
-    theme: Literal["light", "dark"], width: int
+    theme: Literal["light", "dark"], width: int, browser: Browser
 ) -> None:
-    async with served_page() as served, open_browser() as browser:
+    async with served_page() as served, pages_closed(browser):
         page = await visit(browser, served.url, width=width, theme=theme)
         await page.until_text("#charts", "World size")
         await page.page.click("#members tbody tr")
@@ -45,7 +47,7 @@ async def test_axe_finds_nothing_in_a_jobs_page(
 @SCREENS
 @pytest.mark.guarantee("page-of-all-jobs")
 async def test_axe_finds_nothing_in_the_page_of_all_jobs_with_and_without_a_token(
-    theme: Literal["light", "dark"], width: int
+    theme: Literal["light", "dark"], width: int, browser: Browser
 ) -> None:
     spec = {"framework": "custom", "replicaSpecs": {"worker": {"template": {}}}}
     jobs = [
@@ -71,7 +73,7 @@ async def test_axe_finds_nothing_in_the_page_of_all_jobs_with_and_without_a_toke
         for waiting in range(2)
     ]
     found = [shown_pool(each) for each in msgspec.convert(pools, list[ElasticPool])]
-    async with served_jobs(shown, found) as url, open_browser() as browser:
+    async with served_jobs(shown, found) as url, pages_closed(browser):
         page = await visit(browser, f"{url}#token={TOKEN}", width=width, theme=theme)
         await page.until_text("#counts", "6 jobs")
         await page.until_text("#pools", "ns/p1", "cpu 3/4")

@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from typing import Any
 
 import msgspec
+import pytest
 from elasticjob_api.elasticjob import ElasticJob
 from elasticjob_api.scaleplan import ScalePlan
 from elasticjob_api.times import format_time
@@ -20,6 +21,7 @@ from elasticjob_dashboard.jobs import (
     shown_job,
     shown_plan,
 )
+from elasticjob_dashboard.page import Page
 
 NOW = 1_000_000.0
 ALL = {"ns": Rights(patch=True, scale=True)}
@@ -133,3 +135,11 @@ def test_the_list_is_bounded_and_says_how_many_more_there_are() -> None:
     assert len(found["order"]) == MOST_JOBS
     assert found["order"][0] == "ns/stalled"
     assert found["more"] == 11
+
+
+@pytest.mark.guarantee("page-shows-the-job")
+def test_only_the_page_with_the_rights_of_its_user_can_ask_for_a_change() -> None:
+    assert [
+        "POST" in page.text
+        for page in (Page(), Page(reads_logs=True), Page(reads_logs=True, of_all_jobs=True))
+    ] == [False, False, True]

@@ -11,11 +11,15 @@ from elasticjob_api.elasticjob import ElasticJob
 from elasticjob_api.elasticpool import ElasticPool
 from elasticjob_api.times import format_time
 from elasticjob_dashboard.jobs import ShownJob, ShownPool, shown_job, shown_pool
+from playwright.async_api import Browser
 
-from tests.support.browser import Visit, open_browser, visit
+from tests.support.browser import Visit, pages_closed, visit
 from tests.support.served_jobs import TOKEN, served_jobs
 
-pytestmark = pytest.mark.guarantee("page-of-all-jobs")
+pytestmark = [
+    pytest.mark.guarantee("page-of-all-jobs"),
+    pytest.mark.asyncio(loop_scope="session"),  # that of the browser
+]
 
 
 def job(name: str, phase: str, *, created_by: str = "", **progress: float) -> ShownJob:
@@ -35,8 +39,8 @@ async def names_of(page: Visit) -> list[str]:
     return await page.page.locator("#jobs tbody tr td:first-child a").all_inner_texts()
 
 
-async def test_a_count_shows_its_jobs_and_the_filter_is_in_the_address() -> None:
-    async with served_jobs(JOBS) as url, open_browser() as browser:
+async def test_a_count_shows_its_jobs_and_the_filter_is_in_the_address(browser: Browser) -> None:
+    async with served_jobs(JOBS) as url, pages_closed(browser):
         page = await visit(browser, f"{url}#token={TOKEN}")
         await page.until_text("#counts", "4 jobs")
         await page.page.click("[aria-label='Show Waiting: 2']")
@@ -54,9 +58,11 @@ async def test_a_count_shows_its_jobs_and_the_filter_is_in_the_address() -> None
         assert [*page.problems, *linked.problems] == []
 
 
-async def test_who_has_created_a_job_stands_beside_it_and_can_be_filtered() -> None:
+async def test_who_has_created_a_job_stands_beside_it_and_can_be_filtered(
+    browser: Browser,
+) -> None:
     jobs = [job("a", "Running", created_by="alice"), job("b", "Running")]
-    async with served_jobs(jobs) as url, open_browser() as browser:
+    async with served_jobs(jobs) as url, pages_closed(browser):
         page = await visit(browser, f"{url}?filter=alice#token={TOKEN}")
         await page.until_text("#counts", "1 of 2 jobs")
         assert await names_of(page) == ["a"]
@@ -66,14 +72,14 @@ async def test_who_has_created_a_job_stands_beside_it_and_can_be_filtered() -> N
 
 @pytest.mark.parametrize("width", [1280, 390])
 async def test_a_click_sorts_by_a_column_and_the_third_gives_the_first_order_again(
-    width: int,
+    width: int, browser: Browser
 ) -> None:
     jobs = [
         job("a", "Running", samplesPerSecond=100.0),
         job("b", "Retrying"),
         job("c", "Running", samplesPerSecond=20.0),
     ]
-    async with served_jobs(jobs) as url, open_browser() as browser:
+    async with served_jobs(jobs) as url, pages_closed(browser):
         page = await visit(browser, f"{url}#token={TOKEN}", width=width)
         await page.until_text("#counts", "3 jobs")
         assert await page.page.evaluate("document.documentElement.scrollWidth") == width
@@ -86,8 +92,8 @@ async def test_a_click_sorts_by_a_column_and_the_third_gives_the_first_order_aga
         assert page.problems == []
 
 
-async def test_nothing_is_live_before_a_token_is_given() -> None:
-    async with served_jobs(JOBS) as url, open_browser() as browser:
+async def test_nothing_is_live_before_a_token_is_given(browser: Browser) -> None:
+    async with served_jobs(JOBS) as url, pages_closed(browser):
         page = await visit(browser, url)
         await page.page.wait_for_selector("#ask:not([hidden])")
         assert await page.page.is_hidden("#news")
@@ -101,7 +107,9 @@ def pool(name: str, **status: object) -> ShownPool:
     return shown_pool(msgspec.convert(found, ElasticPool))
 
 
-async def test_each_pool_has_what_is_used_who_waits_and_its_last_plan_also_on_a_phone() -> None:
+async def test_each_pool_has_what_is_used_who_waits_and_its_last_plan_also_on_a_phone(
+    browser: Browser,
+) -> None:
     act = "night 2: ElasticPool gpus is full, and urgent (0 of 2 members, priority 1000) waits"
     pools = [
         pool("idle", used="cpu 1/4"),
@@ -115,7 +123,7 @@ async def test_each_pool_has_what_is_used_who_waits_and_its_last_plan_also_on_a_
             lastActTime=format_time(time.time() - 4 * 86_400 - 3600),
         ),
     ]
-    async with served_jobs(JOBS, pools) as url, open_browser() as browser:
+    async with served_jobs(JOBS, pools) as url, pages_closed(browser):
         page = await visit(browser, f"{url}#token={TOKEN}", width=390)
         await page.until_text("#counts", "4 jobs")
         cells = await page.page.locator("#pools tbody td").all_text_contents()
@@ -140,8 +148,8 @@ async def test_each_pool_has_what_is_used_who_waits_and_its_last_plan_also_on_a_
         assert page.problems == []
 
 
-async def test_a_page_without_pools_says_nothing_of_them() -> None:
-    async with served_jobs(JOBS) as url, open_browser() as browser:
+async def test_a_page_without_pools_says_nothing_of_them(browser: Browser) -> None:
+    async with served_jobs(JOBS) as url, pages_closed(browser):
         page = await visit(browser, f"{url}#token={TOKEN}")
         await page.until_text("#counts", "4 jobs")
         assert await page.page.is_hidden("#shared")

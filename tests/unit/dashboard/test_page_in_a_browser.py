@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import pytest
 from elasticjob_api.v1 import job_pb2
-from elasticjob_dashboard.page import Page
+from playwright.async_api import Browser
 
-from tests.support.browser import Visit, open_browser, visit
+from tests.support.browser import Visit, pages_closed, visit
 from tests.support.served_page import answers_of, served_page
 
+pytestmark = [
+    pytest.mark.guarantee("page-shows-the-job"),
+    pytest.mark.asyncio(loop_scope="session"),  # that of the browser
+]
 HOSTILE = "<img src=x onerror=alert(1)><script>alert(1)</script>" + "x" * 300
 
 
@@ -46,9 +50,8 @@ async def shows_all(page: Visit) -> bool:
     return await button.get_attribute("aria-pressed") == "true"
 
 
-@pytest.mark.guarantee("page-shows-the-job")
-async def test_texts_of_a_job_are_shown_as_text_also_on_a_phone() -> None:
-    async with served_page() as served, open_browser() as browser:
+async def test_texts_of_a_job_are_shown_as_text_also_on_a_phone(browser: Browser) -> None:
+    async with served_page() as served, pages_closed(browser):
         served.answers = answers_of(text=HOSTILE)
         for width in (1280, 390):
             page = await visit(browser, served.url, width=width)
@@ -66,10 +69,9 @@ async def test_texts_of_a_job_are_shown_as_text_also_on_a_phone() -> None:
             assert page.problems == []
 
 
-@pytest.mark.guarantee("page-shows-the-job")
 @pytest.mark.thorough
-async def test_values_plans_and_members_are_read_by_keyboard_alone() -> None:
-    async with served_page() as served, open_browser() as browser:
+async def test_values_plans_and_members_are_read_by_keyboard_alone(browser: Browser) -> None:
+    async with served_page() as served, pages_closed(browser):
         page = await visit(browser, served.url)
         await page.until_text("#readout", "Latest", "Last plan", "more is faster")
         await page.page.focus("#charts")
@@ -93,10 +95,11 @@ async def test_values_plans_and_members_are_read_by_keyboard_alone() -> None:
         assert page.problems == []
 
 
-@pytest.mark.guarantee("page-shows-the-job")
 @pytest.mark.thorough
-async def test_an_open_page_shows_changes_and_reads_whole_data_when_there_is_no_stream() -> None:
-    async with served_page(streams=1) as served, open_browser() as browser:
+async def test_an_open_page_shows_changes_and_reads_whole_data_when_there_is_no_stream(
+    browser: Browser,
+) -> None:
+    async with served_page(streams=1) as served, pages_closed(browser):
         first = await visit(browser, served.url)
         await first.until_text("#counts", "12 training")
         second = await visit(browser, served.url)
@@ -114,7 +117,6 @@ async def test_an_open_page_shows_changes_and_reads_whole_data_when_there_is_no_
         assert all("503" in each for each in second.problems)
 
 
-@pytest.mark.guarantee("page-shows-the-job")
 @pytest.mark.parametrize(
     ("phase", "shown", "color"),
     [
@@ -125,9 +127,9 @@ async def test_an_open_page_shows_changes_and_reads_whole_data_when_there_is_no_
     ],
 )
 async def test_the_page_has_the_words_of_the_list_and_a_stopped_job_is_not_red(
-    phase: str, shown: str, color: str
+    phase: str, shown: str, color: str, browser: Browser
 ) -> None:
-    async with served_page() as served, open_browser() as browser:
+    async with served_page() as served, pages_closed(browser):
         served.answers = answers_of()
         if phase.islower():
             served.answers.status.phase = job_pb2.JobPhase.Value(f"JOB_PHASE_{phase.upper()}")
@@ -139,9 +141,10 @@ async def test_the_page_has_the_words_of_the_list_and_a_stopped_job_is_not_red(
         assert await page.page.get_attribute("#phase", "class") == f"badge {color}"
 
 
-@pytest.mark.guarantee("page-shows-the-job")
-async def test_a_failed_job_opens_the_log_of_the_process_that_failed_first_on_top() -> None:
-    async with served_page() as served, open_browser() as browser:
+async def test_a_failed_job_opens_the_log_of_the_process_that_failed_first_on_top(
+    browser: Browser,
+) -> None:
+    async with served_page() as served, pages_closed(browser):
         served.answers = answers_of(text=HOSTILE)
         served.ended = True
         outcome = served.answers.report.outcome
@@ -172,9 +175,10 @@ async def test_a_failed_job_opens_the_log_of_the_process_that_failed_first_on_to
             assert page.problems == []
 
 
-@pytest.mark.guarantee("page-shows-the-job")
-async def test_the_logs_of_all_members_are_searched_and_saved_with_their_ranks() -> None:
-    async with served_page() as served, open_browser() as browser:
+async def test_the_logs_of_all_members_are_searched_and_saved_with_their_ranks(
+    browser: Browser,
+) -> None:
+    async with served_page() as served, pages_closed(browser):
         page = await visit(browser, served.url)
         await page.page.fill("#find", "step 19")
         await page.page.keyboard.press("Enter")
@@ -195,9 +199,10 @@ async def test_the_logs_of_all_members_are_searched_and_saved_with_their_ranks()
         assert page.problems == []
 
 
-@pytest.mark.guarantee("page-shows-the-job")
-async def test_the_time_line_has_a_gap_where_nothing_trained_and_shares_of_one_time() -> None:
-    async with served_page() as served, open_browser() as browser:
+async def test_the_time_line_has_a_gap_where_nothing_trained_and_shares_of_one_time(
+    browser: Browser,
+) -> None:
+    async with served_page() as served, pages_closed(browser):
         served.answers = answers_of()
         served.answers.report.time.suspended = 3600
         page = await visit(browser, served.url)
@@ -214,9 +219,10 @@ async def test_the_time_line_has_a_gap_where_nothing_trained_and_shares_of_one_t
         assert page.problems == []
 
 
-@pytest.mark.guarantee("page-shows-the-job")
-async def test_over_steps_repeated_ones_count_once_and_a_log_scale_has_positive_values() -> None:
-    async with served_page() as served, open_browser() as browser:
+async def test_over_steps_repeated_ones_count_once_and_a_log_scale_has_positive_values(
+    browser: Browser,
+) -> None:
+    async with served_page() as served, pages_closed(browser):
         served.answers = answers_of()
         samples = served.answers.history.samples
         for number in range(51, 101):  # the larger world continued from a checkpoint
@@ -227,6 +233,10 @@ async def test_over_steps_repeated_ones_count_once_and_a_log_scale_has_positive_
         served.answers.report.member_hours = 6.5432
         page = await visit(browser, served.url)
         await page.until_text("#facts", "Duration\n2 h 0 min", "Member-hours\n6.54")
+        assert "Cost" not in await page.text("#facts")
+        served.answers.report.cost.amount = 1234.567
+        served.answers.report.cost.currency = "EUR"
+        await page.until_text("#facts", "Cost\n1\u202f234.57 EUR")
         await page.until_text("#charts", "loss\n-1")
         await page.page.click("[data-axis='log']")
         await page.until(
@@ -242,9 +252,10 @@ async def test_over_steps_repeated_ones_count_once_and_a_log_scale_has_positive_
         assert page.problems == []
 
 
-@pytest.mark.guarantee("page-shows-the-job")
-async def test_another_job_is_laid_over_the_charts_by_step_or_from_the_begin_of_both() -> None:
-    async with served_page() as served, open_browser() as browser:
+async def test_another_job_is_laid_over_the_charts_by_step_or_from_the_begin_of_both(
+    browser: Browser,
+) -> None:
+    async with served_page() as served, pages_closed(browser):
         page = await visit(browser, served.url)
         await page.until_text("#charts", "samples/s\n200")
         assert not await dark(page)
@@ -270,17 +281,10 @@ async def test_another_job_is_laid_over_the_charts_by_step_or_from_the_begin_of_
         assert all("503" in each for each in page.problems)
 
 
-@pytest.mark.guarantee("page-shows-the-job")
-def test_only_the_page_with_the_rights_of_its_user_can_ask_for_a_change() -> None:
-    assert [
-        "POST" in page.text
-        for page in (Page(), Page(reads_logs=True), Page(reads_logs=True, of_all_jobs=True))
-    ] == [False, False, True]
-
-
-@pytest.mark.guarantee("page-shows-the-job")
-async def test_a_master_that_does_not_say_what_time_went_into_has_no_strip_and_no_gaps() -> None:
-    async with served_page() as served, open_browser() as browser:
+async def test_a_master_that_does_not_say_what_time_went_into_has_no_strip_and_no_gaps(
+    browser: Browser,
+) -> None:
+    async with served_page() as served, pages_closed(browser):
         for sample in served.answers.history.samples:
             sample.ClearField("spent")
         page = await visit(browser, served.url)

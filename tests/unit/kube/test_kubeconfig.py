@@ -14,7 +14,8 @@ from typing import Any
 
 import pytest
 import yaml
-from elasticjob_client.cluster import Access, open_cluster
+from elasticjob_client.access import Access
+from elasticjob_client.cluster import open_cluster
 from elasticjob_kube import kubeconfig
 from elasticjob_operator.certificates import new_job_secrets
 

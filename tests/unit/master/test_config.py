@@ -51,6 +51,21 @@ def test_the_operators_choice_of_the_log_format_is_the_default() -> None:
         load(ALONE, {names.ENV_LOG_FORMAT: "xml"})
 
 
+@pytest.mark.parametrize(
+    ("variable", "value", "says"),
+    [
+        (names.ENV_PRICES, "cpu=-1", "ELASTICJOB_PRICES: the price of cpu is '-1'; it must be a"),
+        (names.ENV_CURRENCY, "x" * 9, "ELASTICJOB_CURRENCY: 'xxxxxxxxx' is not a currency"),
+    ],
+)
+def test_a_price_that_is_none_is_refused(variable: str, value: str, says: str) -> None:
+    found = load(ALONE, {names.ENV_PRICES: "cpu=0.5,memory=0", names.ENV_CURRENCY: "EUR"})
+    assert (found.prices, found.currency) == ({"cpu": 0.5, "memory": 0.0}, "EUR")
+    with pytest.raises(ConfigError) as refused:
+        load(ALONE, {variable: value})
+    assert str(refused.value).startswith(says)
+
+
 def test_a_master_started_by_hand_names_the_missing_options() -> None:
     with pytest.raises(
         ConfigError, match=r"ELASTICJOB_FRAMEWORK is not set.*try --standalone --insecure"

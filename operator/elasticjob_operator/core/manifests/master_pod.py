@@ -81,6 +81,7 @@ def master_pod(
             {"name": "TMPDIR", "value": _TEMPORARY_DIRECTORY},
             # Not an option, which an earlier master would refuse.
             {"name": names.ENV_LOG_FORMAT, "value": defaults.log_format},
+            *_prices(defaults),
             *(from_secret(variable, name, key) for variable, key in secret_env),
         ],
         "ports": [
@@ -111,6 +112,15 @@ def master_pod(
             "containers": [container],
         },
     )
+
+
+def _prices(defaults: Defaults) -> list[Json]:
+    if not defaults.prices:
+        return []
+    return [
+        {"name": names.ENV_PRICES, "value": defaults.prices},
+        {"name": names.ENV_CURRENCY, "value": defaults.currency},
+    ]
 
 
 def _resources(job: ElasticJob) -> Json:

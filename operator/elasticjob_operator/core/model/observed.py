@@ -213,11 +213,19 @@ class Observed:
 
 @dataclass(frozen=True)
 class Defaults:
-    """What the operator's configuration has for jobs: images, and the format of masters' logs."""
+    """What the operator's configuration has for jobs.
+
+    Attributes:
+        log_format: of the masters' logs.
+        prices: of resources, as `parse_prices` reads them; empty if jobs show no costs.
+        currency: that of the prices.
+    """
 
     master_image: str
     agent_image: str
     log_format: LogFormat = "text"
+    prices: str = ""
+    currency: str = ""
 
 
 def owner_reference(

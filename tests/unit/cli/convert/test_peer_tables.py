@@ -20,6 +20,7 @@ from tests.support.peer_documents import (
     value_of,
     with_field,
 )
+from tests.support.thorough import some_of
 
 LISTS = list(peer_lists())
 ANNOTATIONS = {
@@ -83,15 +84,12 @@ def test_every_row_is_that_of_a_field_of_a_peer() -> None:
 
 
 def rows_of_kinds() -> list[Any]:
-    """Return kind and version with each row; all rows of a kind per peer, and some of the others.
-
-    `--thorough` takes all.
-    """
+    """Return kind and version with each row; every run takes all of a kind per peer."""
     found = []
-    for number, (version, kind) in enumerate(CONVERTERS):
-        for place, row in enumerate(TABLES[f"{kind} {version}"], start=number):
-            marks = [] if kind in WHOLE or place % 5 == 0 else [pytest.mark.thorough]
-            found.append(pytest.param(version, kind, row, id=f"{kind}:{row.theirs}", marks=marks))
+    for version, kind in CONVERTERS:
+        rows = TABLES[f"{kind} {version}"]
+        cases = [pytest.param(version, kind, row, id=f"{kind}:{row.theirs}") for row in rows]
+        found += some_of(cases, every=1 if kind in WHOLE else 5)
     return found
 
 
@@ -118,13 +116,13 @@ def test_a_field_becomes_what_its_row_says(version: str, kind: str, row: Row) ->
 
 
 def options() -> list[Any]:
-    """Return each option of the launchers, with either dash; every run takes some of them."""
+    """Return each option of the launchers, with either dash."""
     rows = [(row, launcher) for launcher in ("torchrun", "dlrover-run") for row in TABLES[launcher]]
-    found = []
-    for number, ((row, launcher), dash) in enumerate(product(rows, "-_")):
-        marks = [] if number % 3 == 0 else [pytest.mark.thorough]
-        found.append(pytest.param(row, launcher, dash, id=f"{row.theirs}{dash}", marks=marks))
-    return found
+    cases = [
+        pytest.param(row, launcher, dash, id=f"{row.theirs}{dash}")
+        for (row, launcher), dash in product(rows, "-_")
+    ]
+    return some_of(cases, every=3)
 
 
 @pytest.mark.guarantee("converted-jobs-are-accepted")

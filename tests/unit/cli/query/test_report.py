@@ -57,6 +57,19 @@ def test_a_report_shows_the_spent_time_and_the_failures_of_pods() -> None:
     )
 
 
+def test_a_cost_is_shown_if_there_are_prices() -> None:
+    found = report()
+    assert not any(line.startswith("Cost") for line in lines(render_report(found)))
+    for amount, currency, shown in (
+        (1234.567, "EUR", "Cost 1,234.57 EUR"),
+        (0.00123456, "", "Cost 0.00123"),
+        (0.0, "EUR", "Cost 0 EUR"),
+    ):
+        found.cost.amount = amount
+        found.cost.currency = currency
+        assert shown in lines(render_report(found))
+
+
 def test_advice_is_shown_if_there_is_some() -> None:
     assert "Advice" not in " ".join(lines(render_report(report())))
     with_advice = report()

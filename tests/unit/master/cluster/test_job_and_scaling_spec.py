@@ -80,7 +80,7 @@ def test_a_role_that_is_added_counts_from_its_plan_on_and_one_that_is_removed_no
         )
 
 
-def test_the_gpus_of_a_member_are_those_of_its_template_unless_a_plan_has_changed_them() -> None:
+def test_gpus_and_price_of_a_member_follow_its_template_unless_a_plan_has_changed_them() -> None:
     template = {
         "spec": {
             "containers": [{"name": "c", "resources": {"limits": {"amd.com/gpu": 4, "cpu": 2}}}]
@@ -88,10 +88,15 @@ def test_the_gpus_of_a_member_are_those_of_its_template_unless_a_plan_has_change
     }
     assert job_spec.gpus(job()) == {}
     assert job_spec.gpus(job(template=template)) == {"worker": 4}
-    status = {
+    status: dict[str, Any] = {
         "replicaStatuses": {"worker": {"desired": 2, "resources": {"amd.com/gpu": "8", "cpu": "1"}}}
     }
     assert job_spec.gpus(job(template=template, status=status)) == {"worker": 8}
+    status["replicaStatuses"]["worker"]["resourcesByIndex"] = {"3": {"amd.com/gpu": "2"}}
+    prices = {"amd.com/gpu": 10.0, "cpu": 0.5}
+    assert job_spec.hourly_costs(job(template=template), prices) == {"worker": 41}
+    costs = job_spec.hourly_costs(job(template=template, status=status), prices)
+    assert costs == {"worker": 80.5, ("worker", 3): 20.5}
     no_containers: dict[str, Any] = {"spec": {"containers": "none"}}
     no_limits: dict[str, Any] = {"spec": {"containers": [{"resources": {"limits": []}}]}}
     for malformed in (no_containers, no_limits, {}):

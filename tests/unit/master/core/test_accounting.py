@@ -176,7 +176,7 @@ def test_hours_follow_the_resources_of_each_moment() -> None:
     job.resources = Resources(4.0, 3.0, 0.0)
     for _ in range(60):
         job.at("training", 60)
-    assert job.account.hours == pytest.approx((6.0, 4.0, 8.0))
+    assert job.account.hours == pytest.approx((6.0, 4.0, 8.0, 0.0))
 
 
 def test_a_clock_jump_adds_no_time() -> None:
@@ -250,6 +250,34 @@ def test_the_account_is_stored_and_an_earlier_version_stored_none() -> None:
     assert Controller(framework="jax").accounting.stored() == StoredState().accounting
 
 
+def test_each_hour_costs_the_prices_and_requests_of_its_time_also_across_masters() -> None:
+    job = Job()
+    job.resources = Resources(members=2, cost=3.0)
+    job.at("training")
+    job.at("training", HOUR)
+    job.resources = Resources(members=2, cost=12.0)  # the members were resized
+    job.at("training", 0)
+    job.at("starting", 0)
+    job.at("starting", HOUR)
+    assert job.account.hours.cost == pytest.approx(3 + 12)
+    job.restarted_after(HOUR / 2)
+    job.at("starting")
+    job.at("starting", HOUR / 2)
+    assert job.account.hours.cost == pytest.approx(3 + 12 + 6 + 6)
+    assert job.account.hours.members == pytest.approx(6)
+
+
+async def test_a_member_with_resources_of_its_own_costs_these() -> None:
+    controller = Controller(framework="jax")
+    controller.observe_job(JobFacts(hourly_costs={"worker": 1.0, ("worker", 1): 5.0}))
+    for index in range(3):
+        controller.register(
+            Identity(f"w-{index}", f"u{index}", "worker", index, address="127.0.0.1")
+        )
+    controller.register(Identity("ps-0", "p0", "ps", 0, address="127.0.0.1"))
+    assert held(controller).cost == 1 + 5 + 1
+
+
 async def test_a_job_trains_from_the_first_step_of_a_world() -> None:
     controller = Controller(framework="jax")
 
@@ -264,7 +292,7 @@ async def test_a_job_trains_from_the_first_step_of_a_world() -> None:
         controller.register(
             Identity(f"w-{index}", f"u{index}", "worker", index, address="127.0.0.1")
         )
-    assert held(controller) == (2, 0.0, 8)
+    assert held(controller) == Resources(2, 0.0, 8, cost=0)
     controller.restore(StateRestored((), "training", 1, ()), 0)
     assert seen() == "starting"
     controller.progress.add_report("u0", StepReport(1, 1, samples=1, seconds=1), now=1, wall=1)

@@ -118,6 +118,16 @@ def test_a_master_writes_its_log_in_the_operators_format() -> None:
     assert {"name": names.ENV_LOG_FORMAT, "value": "json"} in container["env"]
 
 
+def test_a_master_gets_the_administrators_prices_if_there_are_some() -> None:
+    def variables(defaults: Defaults) -> dict[str, str]:
+        [container] = master_pod(of_job({}), 0, restarts=0, defaults=defaults)["spec"]["containers"]
+        return {each["name"]: each.get("value", "") for each in container["env"]}
+
+    assert names.ENV_PRICES not in variables(Defaults("m:1", "a:1", currency="EUR"))
+    found = variables(Defaults("m:1", "a:1", prices="cpu=0.04", currency="EUR"))
+    assert (found[names.ENV_PRICES], found[names.ENV_CURRENCY]) == ("cpu=0.04", "EUR")
+
+
 @pytest.mark.guarantee("master-hangs")
 def test_probes_find_a_hanging_master_within_a_minute_and_its_template_takes_precedence() -> None:
     [container] = master_pod(of_job({}), 0, restarts=0, defaults=Defaults("m:1", "a:1"))["spec"][
