@@ -66,9 +66,10 @@ mutations: $(READY)
 newest:
 	$(MAKE) test VENV=.venv-newest PYTHON=$$(tools/find_python newest)
 
-# promtool, and a real Prometheus, whose building takes ten minutes, once for a machine.
+# promtool, a real Prometheus and a real collector of OpenTelemetry, whose building takes ten minutes, once for a machine.
 monitoring: $(READY)
 	ELASTICJOB_TEST_PROMETHEUS=1 $(BIN)/python -m pytest tests/integration/test_monitoring.py --thorough
+	ELASTICJOB_TEST_COLLECTOR=1 $(BIN)/python -m pytest tests/e2e/test_traces.py --thorough
 
 # What CI has no time for: the newest Python, all slow tests, every kind of random test in a large number, mutations, every
 # framework, and a real cluster; some hours.
@@ -160,11 +161,11 @@ lock: $(READY)
 	$(LOCK) pyproject.toml --extra dev -o locks/dev.txt
 	$(LOCK) --group build -o locks/build.txt
 	$(LOCK) --group release -c locks/dev.txt -o locks/release.txt
-	$(LOCK) pyproject.toml --extra master -c locks/dev.txt -o locks/master.txt
+	$(LOCK) pyproject.toml --extra master --extra otel -c locks/dev.txt -o locks/master.txt
 	$(LOCK) pyproject.toml --extra examples -c locks/dev.txt -o locks/examples.txt
-	@# The operator does not need the agent's dependencies, which a plain install includes.
-	$(LOCK) pyproject.toml --extra operator -c locks/dev.txt -o locks/operator.txt \
-		$(addprefix --no-emit-package ,grpcio protobuf psutil py-spy)
+	@# A plain install includes the agent's dependencies; of them the operator needs protobuf only, for traces.
+	$(LOCK) pyproject.toml --extra operator --extra otel -c locks/dev.txt -o locks/operator.txt \
+		$(addprefix --no-emit-package ,grpcio psutil py-spy)
 
 # The files of a release, in dist/VERSION (CONTRIBUTING.md).
 release: $(READY)

@@ -1,6 +1,6 @@
-"""Helm, Kueue and Prometheus, built like the embedded cluster.
+"""Helm, Kueue, Prometheus and OpenTelemetry's collector, built like the embedded cluster.
 
-Helm renders deploy/, and tests run Kueue, and Prometheus with the alerts and dashboards.
+Helm renders deploy/. Tests run Kueue, Prometheus with the alerts and dashboards, and the collector.
 """
 
 from __future__ import annotations
@@ -48,6 +48,10 @@ PROMETHEUS = Program(
     tags="remove_all_sd",
 )
 
+COLLECTOR = Program(
+    "otelcol", _MODULES / "collector", ".", ("--version",), r"otelcol version 0\.165\."
+)
+
 
 def find_helm(environ: Mapping[str, str]) -> Path:
     """Return the path of Helm; build it if it is missing."""
@@ -69,6 +73,11 @@ def find_prometheus(environ: Mapping[str, str]) -> dict[str, Path]:
     """Return the paths of Prometheus and promtool by name; build them if they are missing."""
     programs = (PROMETHEUS, PROMTOOL)
     return find_programs(cache_dir(environ), environ, ProgressDisplay(), programs)
+
+
+def find_collector(environ: Mapping[str, str]) -> Path:
+    """Return the path of OpenTelemetry's collector; build it if it is missing."""
+    return find_programs(cache_dir(environ), environ, ProgressDisplay(), (COLLECTOR,))["otelcol"]
 
 
 def kueue_definitions(environ: Mapping[str, str]) -> Path:

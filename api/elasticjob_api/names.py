@@ -50,6 +50,9 @@ ANNOTATION_STATE_OF = f"{GROUP}/state-of"
 ANNOTATION_CREATED_BY = f"{GROUP}/created-by"
 """On a job: the user who has created it, where the policy of deploy/created-by is installed."""
 
+ANNOTATION_TRACEPARENT = f"{GROUP}/traceparent"
+"""On a job: the span that has created it, as W3C's Trace Context writes it."""
+
 ANNOTATION_MADE_ANEW = f"{GROUP}/made-anew"
 """On a job's Secret: its earlier contents are lost, so pods that are older than the Secret and
 newer ones refuse each other.
@@ -137,6 +140,10 @@ ENV_PEER_IDENTITY = "ELASTICJOB_PEER_IDENTITY"
 ENV_TLS_CERT = "ELASTICJOB_TLS_CERT"
 ENV_TLS_KEY = "ELASTICJOB_TLS_KEY"
 ENV_LOG_FORMAT = "ELASTICJOB_LOG_FORMAT"
+ENV_TRACEPARENT = "TRACEPARENT"
+"""Of a master: the span of its job, in the variable that OpenTelemetry has for that."""
+ENVS_OTLP = ("OTEL_EXPORTER_OTLP_ENDPOINT", "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT")
+"""The collector of traces, which the operator passes on to masters; without one there are none."""
 """Of the master's log: text or json."""
 ENV_PRICES = "ELASTICJOB_PRICES"
 ENV_CURRENCY = "ELASTICJOB_CURRENCY"

@@ -18,6 +18,7 @@ from elasticjob_api.json_log import LogFormat
 from elasticjob_api.limits import LISTED_MEMBERS
 from elasticjob_api.prices import check_currency, parse_prices
 from elasticjob_api.replica_spec import OnWorldChange
+from elasticjob_api.traces import Context, parse_context
 
 from elasticjob_master.core.rendezvous.rules import ALL_INDICES, RoleSize
 
@@ -54,6 +55,7 @@ class Config:
             them.
         sizes_from_stdin: each line of standard input is the number of workers, and the master ends
             with the input.
+        trace: the span of the job, if the job is traced.
         prices: of resources, for an hour; empty if the job shows no costs.
         currency: that of the prices.
         listed_members: members of a world up to which each of them is sent the whole list.
@@ -75,6 +77,7 @@ class Config:
     log_level: str = "INFO"
     log_format: LogFormat = "text"
     health: Health = field(default_factory=Health)
+    trace: Context | None = None
     prices: Mapping[str, float] = field(default_factory=dict)
     currency: str = ""
     listed_members: int = LISTED_MEMBERS
@@ -154,6 +157,7 @@ def load(arguments: Sequence[str], environment: Mapping[str, str]) -> Config:
         log_level=options.log_level.upper(),
         log_format=_log_format(options, environment),
         health=_health(options),
+        trace=parse_context(_optional(environment, names.ENV_TRACEPARENT)),
         prices=_read(environment, names.ENV_PRICES, parse_prices),
         currency=_read(environment, names.ENV_CURRENCY, check_currency),
         listed_members=options.listed_members,

@@ -47,13 +47,16 @@ from elasticjob_master.stack_requests import StackRequests, ranks_of
 
 log = logging.getLogger(__name__)
 
-Notice = Literal["changed", "store_needed", "new_round", "plan_wanted", "exit_held", "decided"]
+Notice = Literal[
+    "changed", "store_needed", "new_round", "plan_wanted", "exit_held", "decided", "stepped"
+]
 """The kinds of notices.
 
 "changed": something that must be stored has changed. "store_needed": a world or a host list waits
 for a write of the state. "new_round": the values and barriers of the last round are deleted.
 "plan_wanted": a ScalePlan is to be created. "exit_held": an agent has to end. "decided": the
-controller has made a decision and sent its commands.
+controller has made a decision and sent its commands. "stepped": a member has finished a step of
+the present world.
 """
 
 
@@ -200,6 +203,7 @@ class Controller:
         if stepped and report.round == present:
             event = self.health_monitor.step_finished(report, process_round=present, wall=wall)
             self._record(event)
+            self._notify("stepped")
 
     def exited(self, member: Member, event: member_events.ProcessExited) -> None:
         """Handle the end of a member's training process."""

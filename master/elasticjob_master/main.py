@@ -21,6 +21,7 @@ from elasticjob_kube import open_files
 from elasticjob_kube.connection import log_broken_connections_briefly
 from elasticjob_kube.errors import NoAccess
 from elasticjob_kube.session import connect
+from elasticjob_kube.trace_export import TraceExport
 
 from elasticjob_master import control_loop
 from elasticjob_master.config import Config, ConfigError, load
@@ -47,6 +48,7 @@ from elasticjob_master.server.grpc_server import (
 )
 from elasticjob_master.server.http_server import HttpServer
 from elasticjob_master.server.metrics import Metrics
+from elasticjob_master.traces import Traces
 
 log = logging.getLogger(__name__)
 
@@ -67,6 +69,8 @@ async def serve(config: Config, stop: asyncio.Event) -> None:
         CredentialsRefused: this pod can never write to the API server again.
     """
     async with AsyncExitStack() as stack:
+        export = TraceExport("elasticjob-master", os.environ if config.trace else {})
+        stack.callback(export.close)
         facts = JobFacts(sizes=config.sizes, health=config.health)
         controller = Controller(
             framework=config.framework, facts=facts, holds_exits=not config.standalone
@@ -100,6 +104,8 @@ async def serve(config: Config, stop: asyncio.Event) -> None:
         if stop.is_set():
             return  # the stored state may not have been read, so it must not be replaced
         snapshot.connect(controller, state_writer, store)
+        if config.trace is not None and export.is_on:
+            Traces(controller, config, config.trace, export)
         controller.record_event("MasterStarted", f"start {controller.master_starts}")
         await _flush(state_writer)
 

@@ -6,7 +6,7 @@ import argparse
 import os
 import socket
 import uuid
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -35,6 +35,7 @@ class Config:
         ended_log: whether each ended pod and job gets a line of JSON on the standard output.
         admission_port: port of the admission webhook; 0 for none.
         admission_configuration: the webhook's configuration in the cluster.
+        collector: the variables of the environment that name a collector of traces.
         identity: the holder of the Lease and the reporter of Events. It is unique to the pod, or
             outside of a pod to the process. So a container that restarts in its pod leads again at
             once: its earlier process has certainly ended.
@@ -56,6 +57,7 @@ class Config:
     kueue: bool
     admission_port: int
     admission_configuration: str
+    collector: Mapping[str, str]
     identity: str
 
     @property
@@ -159,7 +161,8 @@ def parse(arguments: Sequence[str] | None = None) -> Config:
     chosen.lease_namespace = chosen.lease_namespace or chosen.namespace or "default"
     chosen.agent_image = chosen.agent_image or chosen.master_image
     identity = f"{socket.gethostname()}_{os.environ.get('POD_UID') or uuid.uuid4()}"
-    return Config(**vars(chosen), identity=identity)
+    collector = {name: os.environ[name] for name in names.ENVS_OTLP if os.environ.get(name)}
+    return Config(**vars(chosen), collector=collector, identity=identity)
 
 
 def _prices(text: str) -> str:

@@ -14,6 +14,7 @@ from elasticjob_kube.errors import TryLater
 from elasticjob_kube.informer import Informer
 from elasticjob_kube.resources import PODS
 from elasticjob_kube.session import Kube
+from elasticjob_kube.trace_export import TraceExport
 
 from elasticjob_operator.cluster_watches import (
     QuotaWatch,
@@ -33,7 +34,7 @@ from elasticjob_operator.events import Events
 from elasticjob_operator.executor import Executor
 from elasticjob_operator.http_server import Led
 from elasticjob_operator.infrastructure_watch import InfrastructureWatch
-from elasticjob_operator.job_keys import JobKey
+from elasticjob_operator.job_keys import Custom, JobKey
 from elasticjob_operator.other_operators import OtherOperators
 from elasticjob_operator.own_conditions import OwnConditions
 from elasticjob_operator.pod_executor import PodExecutor
@@ -41,6 +42,7 @@ from elasticjob_operator.pool_sharing import PoolSharing
 from elasticjob_operator.reconcile import Reconciler
 from elasticjob_operator.rules_watch import RulesWatch
 from elasticjob_operator.store import TYPES
+from elasticjob_operator.traces import Traces
 from elasticjob_operator.work_queue import WorkQueue
 from elasticjob_operator.workload_executor import WorkloadExecutor
 
@@ -57,7 +59,9 @@ class Leader:
     shall end, work in progress is finished (`_finish`), and `run` returns.
     """
 
-    def __init__(self, kube: Kube, config: Config, scope: Scope, led: Led) -> None:
+    def __init__(
+        self, kube: Kube, config: Config, scope: Scope, led: Led, traces: TraceExport
+    ) -> None:
         kube = kube.guarded(self._check_storage)
         self._config = config
         self._scope = scope
@@ -67,6 +71,7 @@ class Leader:
         self._nodes_answered = asyncio.Event()
         self._pools_answered = asyncio.Event()
         self._priorities_answered = asyncio.Event()
+        self._traces = Traces(traces, self._store, kube.clock.now)
         self._ended_log = EndedLog(sys.stdout if config.ended_log else None, kube.clock.now)
         self._events = Events(kube, config.identity)
         self._conditions = OwnConditions(kube.low_priority(), self._events)
@@ -88,7 +93,7 @@ class Leader:
                 self._store,
                 self._conditions,
                 self._on_job_change,
-                self._ended_log.custom_changed,
+                self._on_custom_change,
                 self._rewound.set,
             )
             for resource in TYPES
@@ -110,6 +115,7 @@ class Leader:
             master_image=config.master_image,
             agent_image=config.agent_image,
             log_format=config.log_format,
+            collector=config.collector if traces.is_on else {},
             prices=config.prices,
             currency=config.currency,
         )
@@ -250,6 +256,11 @@ class Leader:
         if key := self._store.update_pod(before, after):
             self._on_job_change(key)
         self._ended_log.pod_changed(before, after)
+        self._traces.pod_changed(key, before, after)
+
+    def _on_custom_change(self, before: Custom | None, after: Custom | None) -> None:
+        self._ended_log.custom_changed(before, after)
+        self._traces.custom_changed(before, after)
 
     def _on_reconciled(self, key: JobKey, error: BaseException | None) -> None:
         self._share_again(key.namespace)  # the watch does not report the operator's own writes

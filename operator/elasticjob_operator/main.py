@@ -22,6 +22,7 @@ from elasticjob_kube.clock import Clock
 from elasticjob_kube.connection import log_broken_connections_briefly
 from elasticjob_kube.errors import NoAccess
 from elasticjob_kube.session import connect
+from elasticjob_kube.trace_export import TraceExport
 
 from elasticjob_operator.admission_server import serve_admission
 from elasticjob_operator.config import Config, parse
@@ -89,7 +90,8 @@ async def _run(config: Config) -> None:
         ):
             await wait_for_crds(kube, config.namespace)
             state.ready = True
-            await _lead(Partitions(kube, lease_kube, config, state), config)
+            with contextlib.closing(TraceExport(names.OPERATOR, os.environ)) as traces:
+                await _lead(Partitions(kube, lease_kube, config, state, traces), config)
 
 
 async def _lead(partitions: Partitions, config: Config) -> None:

@@ -23,6 +23,7 @@ from dataclasses import dataclass, field
 
 from elasticjob_api import names
 from elasticjob_kube.session import Kube
+from elasticjob_kube.trace_export import TraceExport
 
 from elasticjob_operator.config import Config
 from elasticjob_operator.core.partitioning import Partition, Scope, Shares
@@ -50,6 +51,7 @@ class Partitions:
     lease_kube: Kube
     config: Config
     state: OperatorState
+    traces: TraceExport
     _tasks: dict[Partition, asyncio.Task[None]] = field(default_factory=dict)
     _led: dict[Partition, Leadership] = field(default_factory=dict)
     _is_ending: bool = False
@@ -132,7 +134,8 @@ class Partitions:
 
                     kube = self.kube.guarded(may_write)
                     led = self.state.lead(partition)
-                    await Leader(kube, self.config, scope, led).run(leadership.ending)
+                    leader = Leader(kube, self.config, scope, led, self.traces)
+                    await leader.run(leadership.ending)
             except (LeaseLost, StorageRestored) as error:
                 log.warning("%s; waiting to lead again", error)
                 continue

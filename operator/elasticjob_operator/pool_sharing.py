@@ -28,6 +28,7 @@ from elasticjob_operator.core.scaling import plan_manifests
 from elasticjob_operator.core.sharing import facts
 from elasticjob_operator.core.sharing.model import Amounts, Pool, PooledJob, Resize, Sharing
 from elasticjob_operator.core.sharing.pool_status import no_effect, status_of
+from elasticjob_operator.core.sharing.rules import in_thousandths, rules_of
 from elasticjob_operator.core.sharing.share import promised_at_start, share
 from elasticjob_operator.decision_costs import DecisionCosts
 from elasticjob_operator.job_keys import JobKey, key_of
@@ -84,15 +85,7 @@ class PoolSharing:
         jobs = {job.metadata.name: job for job in self._jobs(pool)}
         nodes = self.store.nodes
         present = {n: each for n, each in nodes.allocatable.items() if n not in nodes.leaving}
-        capacity = facts.capacity_of(pool, present)
-        resources = tuple(sorted(capacity))
-        rules = Pool(
-            pool.metadata.name,
-            pool.spec.policy,
-            facts.in_thousandths(capacity, resources),
-            pool.spec.reclaim_after_seconds,
-            pool.spec.cooldown_seconds,
-        )
+        resources, rules = rules_of(pool, present)
         memories = self.store.pools.memories(pool)
         is_new = not memories
         for uid in memories.keys() - {job.metadata.uid for job in jobs.values()}:
@@ -136,8 +129,8 @@ class PoolSharing:
         version = (job.metadata.generation, resources, None if role is None else role.resources)
         known = memory.requests
         if known is None or known[0] != version:
-            member = facts.in_thousandths(member_requests(job), resources)
-            fixed = facts.in_thousandths(facts.fixed_requests(job), resources)
+            member = in_thousandths(member_requests(job), resources)
+            fixed = in_thousandths(facts.fixed_requests(job), resources)
             known = memory.requests = (version, (member, fixed))
         return known[1]
 

@@ -1,4 +1,4 @@
-"""`elasticjob pool list` and `describe`: who holds what of a shared cluster, and who waits."""
+"""`elasticjob pool`: who holds what of a shared cluster, and who waits."""
 
 from __future__ import annotations
 
@@ -37,6 +37,7 @@ from elasticjob_cli.common.formatting import (
 from elasticjob_cli.common.options import complete_pool, run
 from elasticjob_cli.common.printing import print_objects, print_table, readable
 from elasticjob_cli.common.tables import Page, Shown, Table, show
+from elasticjob_cli.jobs.pool_simulation import simulate
 from elasticjob_cli.parameters import Command, typer_parameter
 
 _MOST_JOBS = 200
@@ -247,5 +248,5 @@ def _waits_for(job: ElasticJob, plans: Plans) -> str:
 
 
 group = typer.Typer(no_args_is_help=True, rich_markup_mode=None)
-for _name, _command in {"list": list_, "describe": describe}.items():
+for _name, _command in {"list": list_, "describe": describe, "simulate": simulate}.items():
     group.command(_name, cls=Command)(with_typer(_command, typer_parameter))

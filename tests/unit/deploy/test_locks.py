@@ -16,7 +16,7 @@ REPOSITORY = Path(__file__).parents[3]
 PROJECT = tomllib.loads((REPOSITORY / "pyproject.toml").read_text())["project"]
 EXTRAS: dict[str, list[str]] = PROJECT["optional-dependencies"]
 LOCKS = {path.stem: path.read_text() for path in (REPOSITORY / "locks").glob("*.txt")}
-NOT_OF_THE_OPERATOR = {"grpcio", "protobuf", "psutil", "py-spy"}
+NOT_OF_THE_OPERATOR = {"grpcio", "psutil", "py-spy"}
 
 
 def pins(lock: str) -> dict[str, tuple[str, frozenset[str]]]:

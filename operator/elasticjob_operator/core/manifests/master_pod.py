@@ -16,6 +16,7 @@ from elasticjob_operator.core.manifests.pods import (
     manifest,
 )
 from elasticjob_operator.core.model.observed import Defaults
+from elasticjob_operator.core.traces import job_context
 
 _TEMPORARY_DIRECTORY = "/dev/shm"  # noqa: S108
 """Where masters of any version write temporary files: every container has it, and it is in memory.
@@ -81,6 +82,7 @@ def master_pod(
             {"name": "TMPDIR", "value": _TEMPORARY_DIRECTORY},
             # Not an option, which an earlier master would refuse.
             {"name": names.ENV_LOG_FORMAT, "value": defaults.log_format},
+            *_traces(job, defaults),
             *_prices(defaults),
             *(from_secret(variable, name, key) for variable, key in secret_env),
         ],
@@ -112,6 +114,15 @@ def master_pod(
             "containers": [container],
         },
     )
+
+
+def _traces(job: ElasticJob, defaults: Defaults) -> list[Json]:
+    """Return the variables by which the master traces its job; none where nothing is traced."""
+    context = job_context(job)
+    if not defaults.collector or not context.sampled:
+        return []
+    variables = {**defaults.collector, names.ENV_TRACEPARENT: context.header}
+    return [{"name": name, "value": value} for name, value in variables.items()]
 
 
 def _prices(defaults: Defaults) -> list[Json]:

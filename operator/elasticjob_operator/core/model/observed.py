@@ -219,11 +219,13 @@ class Defaults:
         log_format: of the masters' logs.
         prices: of resources, as `parse_prices` reads them; empty if jobs show no costs.
         currency: that of the prices.
+        collector: the variables that name the collector of the masters' traces.
     """
 
     master_image: str
     agent_image: str
     log_format: LogFormat = "text"
+    collector: Mapping[str, str] = dataclasses.field(default_factory=dict)
     prices: str = ""
     currency: str = ""
 

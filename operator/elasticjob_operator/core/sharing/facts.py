@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
-from decimal import ROUND_CEILING, Decimal
+from decimal import Decimal
 
 from elasticjob_api import names
 from elasticjob_api.elasticjob import ElasticJob
-from elasticjob_api.elasticpool import ElasticPool
 from elasticjob_api.indices import parse_indices
 from elasticjob_api.job_status import ENDED
 from elasticjob_api.pod_requests import pod_requests, template_requests
 from elasticjob_api.pooled_jobs import elastic_role
-from elasticjob_api.quantity import parse_quantity
 from elasticjob_api.scaleplan import ScalePlan
 from elasticjob_api.times import time_or_none
 
@@ -30,7 +28,6 @@ from elasticjob_operator.core.sharing.model import NEARLY_DONE_SECONDS, Amounts,
 
 _GROW_AGAIN_SECONDS = 1800.0
 """The pause after the nodes had no place for members, although the pool had room for them."""
-_THOUSANDTHS = 1000
 
 
 @dataclass
@@ -72,27 +69,6 @@ def priority_class(job: ElasticJob) -> str:
     spec = job.spec.replica_specs[elastic_role(job)].template.get("spec", {})
     policy = job.spec.run_policy.scheduling_policy
     return policy.priority_class_name or str(spec.get("priorityClassName") or "")
-
-
-def capacity_of(
-    pool: ElasticPool, nodes: Mapping[str, Mapping[str, int | str]]
-) -> dict[str, Decimal]:
-    """Return what a pool has: what its spec says, or what the nodes have together."""
-    if pool.spec.capacity:
-        return {name: parse_quantity(amount) for name, amount in pool.spec.capacity.items()}
-    total: dict[str, Decimal] = {}
-    for allocatable in nodes.values():
-        for name, amount in allocatable.items():
-            total[name] = total.get(name, Decimal(0)) + parse_quantity(amount)
-    return total
-
-
-def in_thousandths(amounts: Mapping[str, Decimal], resources: Sequence[str]) -> Amounts:
-    """Return the amounts of these resources, rounded up."""
-    return tuple(
-        int((amounts.get(name, Decimal(0)) * _THOUSANDTHS).to_integral_value(ROUND_CEILING))
-        for name in resources
-    )
 
 
 def fixed_requests(job: ElasticJob) -> dict[str, Decimal]:
