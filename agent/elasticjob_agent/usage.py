@@ -255,11 +255,10 @@ class UsageMonitor:
         """Return the memory of the container; without a limit, that of the machine."""
         machine = psutil.virtual_memory()
         try:
-            if self._container is None:
-                limit, together = self._memory_limit or None, False
-            else:
-                limit = self._container.memory_limit()
-                together = self._container.killed_together()
+            limit = (
+                self._container.memory_limit() if self._container else self._memory_limit or None
+            )
+            together = self._container is not None and self._container.killed_together()
             if limit is None or limit > machine.total:
                 return Memory(total=machine.total, left=machine.available, limited=False)
             used = self._container.memory_bytes() if self._container else _resident_bytes()
