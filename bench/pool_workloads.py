@@ -4,12 +4,12 @@
 times, as parts of those of first come, the latest job in relation to its time with equal shares up
 to its own size, and how many take more than 1.5 times as long. It also prints what the mean would
 be if each job had the cluster alone with up to its own size: no policy that gives nobody more can
-be better. The workloads and step
-times are those of Pollux's and Sia's artifacts, and no part of this tree (bench/measured_worlds.py
-says where they are read): 64 GPUs in nodes of 4, users' tuned sizes and batch sizes, which never
-change. A change of a job's size stops it for 30 s, and a member that leaves frees its GPU after
-that. Nothing is decided between two ticks of 30 s. Placement is packed. A third of the jobs never
-says how long it takes, and what a job shows of its throughput is off by up to 5 %.
+be better. The workloads and step times are those of Pollux's and Sia's artifacts, and no part of
+this tree (bench/measured_worlds.py says where they are read): 64 GPUs in nodes of 4, users' tuned
+sizes and batch sizes, which never change. A change of a job's size stops it for 30 s, and a member
+that leaves frees its GPU after that. Nothing is decided between two ticks of 30 s. Placement is
+packed. A third of the jobs never says how long it takes, and what a job shows of its throughput is
+off by up to 5 %.
 """
 
 from __future__ import annotations

@@ -47,7 +47,7 @@ SELECTIONS = {
         ),
         ("tests/unit/operator", "-k", "not simulator", "--thorough"),
     ),
-    "master": (("tests/unit/master", "-k", "not soak"),),
+    "master": (("tests/unit/master", "-k", "not soak", "--thorough"),),
     "shards": (("tests/unit/shards",),),
 }
 """The tests to run, by the package of the mistake."""

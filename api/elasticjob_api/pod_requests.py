@@ -2,38 +2,75 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from decimal import Decimal
 from typing import Any
 
+from elasticjob_api.elasticjob import ElasticJob, ReplicaStatus
 from elasticjob_api.meta import Json
 from elasticjob_api.quantity import parse_quantity
 
+NOTHING_PLANNED: Mapping[str, int | str] = {}
 
-def template_requests(template: Mapping[str, Any]) -> dict[str, Decimal]:
-    """Return the requests of a pod of this template; empty if the template is invalid."""
+
+def role_requests(job: ElasticJob, role: str) -> dict[str, Decimal]:
+    """Return the requests of one member of a role; plans may have changed them."""
+    status = job.status.replica_statuses.get(role, ReplicaStatus())
+    return template_requests(job.spec.replica_specs[role].template, status.resources)
+
+
+def template_requests(
+    template: Mapping[str, Any], planned: Mapping[str, int | str] = NOTHING_PLANNED
+) -> dict[str, Decimal]:
+    """Return the requests of a pod of this template; empty if the template is invalid.
+
+    Args:
+        template: the pod template.
+        planned: what plans have set for the training container, which is the first.
+    """
     try:
-        return pod_requests(template["spec"])
+        return pod_requests(template["spec"], planned)
     except (KeyError, TypeError, AttributeError, ValueError, ArithmeticError):
         return {}
 
 
-def pod_requests(pod_spec: Mapping[str, Any]) -> dict[str, Decimal]:
-    """Return a pod's requests; a limit without a request counts, and init containers run first.
+def pod_requests(
+    pod_spec: Mapping[str, Any], planned: Mapping[str, int | str] = NOTHING_PLANNED
+) -> dict[str, Decimal]:
+    """Return what the scheduler and a ResourceQuota count for a pod.
 
-    What the pod itself requests counts instead of the sum of its containers.
+    A limit without a request counts. Sidecars, which are init containers that are always restarted,
+    run beside all that start after them; other init containers run one after another. What the pod
+    itself requests counts instead of its containers.
     """
-    total: dict[str, Decimal] = {}
-    for container in pod_spec.get("containers") or ():
-        for name, amount in _container_requests(container).items():
-            total[name] = total.get(name, Decimal(0)) + amount
+    return requests_by_plan(pod_spec)(planned)
+
+
+def requests_by_plan(
+    pod_spec: Mapping[str, Any],
+) -> Callable[[Mapping[str, int | str]], dict[str, Decimal]]:
+    """Return the requests of a pod by what plans set; each container is read once for all plans."""
+    beside: dict[str, Decimal] = {}
+    starting: dict[str, Decimal] = {}
     for container in pod_spec.get("initContainers") or ():
-        for name, amount in _container_requests(container).items():
-            total[name] = max(total.get(name, Decimal(0)), amount)
-    return with_pod_level(total, pod_spec)
+        requests = _container_requests(container)
+        if container.get("restartPolicy") == "Always":
+            beside = _sum(beside, requests)
+            requests = {}
+        starting = _most(starting, _sum(beside, requests))
+    first, *others = pod_spec.get("containers") or ({},)
+    of_first = _container_requests(first)
+    for container in others:
+        beside = _sum(beside, _container_requests(container))
+
+    def with_plan(planned: Mapping[str, int | str]) -> dict[str, Decimal]:
+        running = _sum(beside, {**of_first, **_quantities(planned)})
+        return _with_pod_level(_most(starting, running), pod_spec)
+
+    return with_plan
 
 
-def with_pod_level(
+def _with_pod_level(
     containers: Mapping[str, Decimal], pod_spec: Mapping[str, Any]
 ) -> dict[str, Decimal]:
     """Return the requests of a pod by those of its containers: its own count, where it has some.
@@ -53,6 +90,14 @@ def set_for_whole_pod(template: Mapping[str, Any]) -> frozenset[str]:
     """
     own = (template.get("spec") or {}).get("resources") or {}
     return frozenset({**(own.get("limits") or {}), **(own.get("requests") or {})})
+
+
+def _sum(left: Mapping[str, Decimal], right: Mapping[str, Decimal]) -> dict[str, Decimal]:
+    return {**left, **{name: left.get(name, Decimal(0)) + right[name] for name in right}}
+
+
+def _most(left: Mapping[str, Decimal], right: Mapping[str, Decimal]) -> dict[str, Decimal]:
+    return {**left, **{name: max(left.get(name, Decimal(0)), right[name]) for name in right}}
 
 
 def _container_requests(container: Json) -> dict[str, Decimal]:

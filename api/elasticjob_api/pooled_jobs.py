@@ -7,8 +7,7 @@ from decimal import Decimal
 
 from elasticjob_api.elasticjob import ElasticJob
 from elasticjob_api.elasticpool import ElasticPool
-from elasticjob_api.pod_requests import template_requests
-from elasticjob_api.quantity import parse_quantity
+from elasticjob_api.pod_requests import role_requests
 
 
 def pool_of(job: ElasticJob, pools: Iterable[ElasticPool]) -> ElasticPool | None:
@@ -37,8 +36,4 @@ def elastic_role(job: ElasticJob) -> str:
 def member_requests(job: ElasticJob) -> dict[str, Decimal]:
     """Return the requests of one member of the elastic role; plans may have changed them."""
     role = elastic_role(job)
-    requests = template_requests(job.spec.replica_specs[role].template)
-    replica = job.status.replica_statuses.get(role)
-    for name, amount in (replica.resources if replica else {}).items():
-        requests[name] = parse_quantity(amount)
-    return {"pods": Decimal(1), **requests}
+    return {"pods": Decimal(1), **role_requests(job, role)}

@@ -1,11 +1,9 @@
-"""Kubernetes quantities (500m, 2, 4Gi, 2e9) as exact numbers, and the requests of containers."""
+"""Kubernetes quantities (500m, 2, 4Gi, 2e9) as exact numbers."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
 from decimal import ROUND_CEILING, Decimal
-from typing import Any
 
 _FORM = re.compile(
     r"([0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:([KMGTPE]i)|([numkMGTPE])|([eE][+-]?[0-9]{1,3}))?"
@@ -49,13 +47,3 @@ def same_quantity(left: int | str | None, right: int | str | None) -> bool:
     if left is None or right is None:
         return left is right
     return parse_quantity(left) == parse_quantity(right)
-
-
-def requested(containers: Iterable[Mapping[str, Any]], resource: str) -> Decimal:
-    """Return the sum of containers' requests; as in Kubernetes, the default is the limit."""
-    total = Decimal(0)
-    for container in containers:
-        resources = container.get("resources") or {}
-        limit = (resources.get("limits") or {}).get(resource, 0)
-        total += parse_quantity((resources.get("requests") or {}).get(resource, limit))
-    return total

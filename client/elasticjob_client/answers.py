@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import base64
 import binascii
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Collection, Iterator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
 from typing import Any
 
@@ -232,8 +232,12 @@ async def stored_master(cluster: Cluster, job: str, problem: ClientError) -> Sto
     return StoredMaster(answers, why, is_last=isinstance(problem, MasterUnavailable))
 
 
-async def stored_answers(cluster: Cluster, job: ElasticJob) -> job_pb2.StoredAnswers:
+async def stored_answers(
+    cluster: Cluster, job: ElasticJob, *, only: Collection[str] = ()
+) -> job_pb2.StoredAnswers:
     """Return the stored answers of a job's master, with the job's outcome from its status.
+
+    `only`: the answers that are needed, by their JSON names; empty for all.
 
     Raises:
         NoReport: there are no answers of this job.
@@ -250,7 +254,9 @@ async def stored_answers(cluster: Cluster, job: ElasticJob) -> job_pb2.StoredAns
     if packed is None:
         raise NoReport(f"no answers are stored: no master has run for some seconds, or {_EARLIER}")
     try:
-        answers = unpack(base64.b64decode(packed, validate=True))
+        answers = unpack(
+            base64.b64decode(packed, validate=True), only=only and ("jobUid", "time", *only)
+        )
     except (UnreadableAnswers, binascii.Error) as error:
         raise NoReport(f"the answers in {where} cannot be read: {error}") from error
     if answers.job_uid != job.metadata.uid:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 import time
 from collections import deque
-from email.utils import parsedate_to_datetime
+from datetime import UTC, datetime
 
 log = logging.getLogger(__name__)
 MOST_SECONDS = 30.0
@@ -18,6 +18,7 @@ _SAMPLES = 5
 """The median counts, so that no single answer does."""
 _PAUSE_SECONDS = 1.0
 _LONGEST_REQUEST_SECONDS = 5.0
+_MONTHS = ("Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec")
 _MEAN_FRACTION = 0.5
 """The header `Date` has whole seconds."""
 
@@ -58,8 +59,8 @@ class Clock:
         if now < self._next_at or seconds > _LONGEST_REQUEST_SECONDS:
             return
         try:
-            server = parsedate_to_datetime(date or "").timestamp()
-        except ValueError:
+            server = _seconds(date or "")
+        except (ValueError, OverflowError):
             return
         self._next_at = now + _PAUSE_SECONDS
         self._samples.append(server + _MEAN_FRACTION + seconds / 2 - now)
@@ -80,3 +81,15 @@ class Clock:
         elif self._is_wrong and not is_wrong:
             log.info("the clock of this machine agrees with the API server's again")
         self._is_wrong = is_wrong
+
+
+def _seconds(date: str) -> float:
+    """Return a header `Date` in seconds since 1970. Raises `ValueError`, `OverflowError`.
+
+    HTTP has one form of it: `Sun, 06 Nov 1994 08:49:37 GMT`. The parser of Python's email package,
+    which knows many, takes as long to import as a twentieth of a command of the user.
+    """
+    _, day, month, year, clock, _ = date.split()
+    hour, minute, second = map(int, clock.split(":"))
+    number = _MONTHS.index(month) + 1
+    return datetime(int(year), number, int(day), hour, minute, second, tzinfo=UTC).timestamp()

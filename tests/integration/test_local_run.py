@@ -17,6 +17,7 @@ import pytest
 from elasticjob_cli.common.local_runs import SOCKET
 
 from tests.support.local_run import SECONDS, TRAINING, LocalRun, local_run, size_and_step
+from tests.support.thorough import some_of
 from tests.support.wait import wait_until
 
 MASTER = "elasticjob_master.main"
@@ -253,7 +254,9 @@ def test_one_worker_asks_questions_and_stops_in_a_debugger_on_a_terminal(run: Lo
 
 
 @pytest.mark.guarantee("local-run")
-@pytest.mark.parametrize(("size", "read"), [("1", "data"), ("2", "")])
+@pytest.mark.parametrize(
+    ("size", "read"), some_of([pytest.param("1", "data"), pytest.param("2", "")], first=1)
+)
 def test_only_a_run_that_begins_with_one_worker_reads_the_input(
     run: LocalRun, size: str, read: str
 ) -> None:

@@ -128,9 +128,9 @@ async def _ranks(cluster: Cluster, job: ElasticJob) -> Ranks:
 
 
 async def _stored(cluster: Cluster, job: ElasticJob) -> StoredAnswers | None:
-    """Return the answers that the job's master has stored, if any."""
+    """Return the report that the job's master has stored, if any, and its time."""
     with suppress(ClientError):
-        return await stored_answers(cluster, job)
+        return await stored_answers(cluster, job, only=("report",))
     return None
 
 
@@ -163,7 +163,8 @@ def page(
 def _tracebacks_shown_once(failures: Iterable[Failure]) -> Callable[[str], str]:
     """Return a function that puts a text on one line.
 
-    Of a traceback that was in an earlier text, only the last line is left, which is the error.
+    Of a traceback that was in an earlier text, only the last line is left, which is the error. Of
+    an error with a rest of its traceback, which ends with the error again, only the error is left.
     """
     errors = [_on_one_line(each.message) for each in failures if each.message]
     seen: set[str] = set()
@@ -177,7 +178,9 @@ def _tracebacks_shown_once(failures: Iterable[Failure]) -> Callable[[str], str]:
             return before.rstrip() if error in before else before + line[line.rindex(error) :]
         if error:
             seen.add(error)
-        return line
+            return line
+        again = next((each for each in errors if line.endswith(each)), None)
+        return line if again is None else line[: line.index(again) + len(again)]
 
     return shown
 

@@ -10,7 +10,6 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated
 
-from elasticjob_api import yaml_documents
 from elasticjob_api.elasticpool import ElasticPool
 from elasticjob_client.errors import ClientError, WrongArgument
 from elasticjob_client.jobs import read
@@ -144,6 +143,8 @@ def _compared(seconds: float, base: float) -> str:
 
 def _pool_of(path: Path) -> ElasticPool:
     """Return the pool of a manifest. Raises `ClientError`."""
+    from elasticjob_api import yaml_documents  # slow, and the other commands of pools need none
+
     try:
         with path.open("rb") as file:
             text = file.read(yaml_documents.MAX_BYTES + 1).decode(errors="replace")

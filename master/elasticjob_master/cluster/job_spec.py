@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Container, Iterable, Mapping
 from dataclasses import replace
-from decimal import Decimal
 from types import MappingProxyType
 
 from elasticjob_api.elasticjob import ElasticJob, FailureAction, ReplicaSpec, ReplicaStatus
@@ -15,13 +14,14 @@ from elasticjob_api.frameworks.peer import node_port
 from elasticjob_api.gpus import VISIBLE_DEVICES
 from elasticjob_api.indices import parse_indices, read_indices
 from elasticjob_api.pod_identity import MemberKey, member_of_name
+from elasticjob_api.pod_requests import role_requests, template_requests
 from elasticjob_api.prices import price_of
 from elasticjob_api.quantity import parse_quantity
 from elasticjob_api.roles import kept_roles, notified_roles, uses_host_network
 from elasticjob_api.scaleplan import ScalePlan
 from elasticjob_api.times import parse_time
 
-from elasticjob_master.cluster.template_resources import memory_limit, pod_requests
+from elasticjob_master.cluster.template_resources import memory_limit
 from elasticjob_master.core.rendezvous.rules import ALL_INDICES, RoleSize
 from elasticjob_master.job_facts import HourlyCosts
 from elasticjob_master.script_order import ScriptOrder
@@ -126,9 +126,8 @@ def domains(job: ElasticJob) -> dict[MemberKey, str]:
 def gpus(job: ElasticJob) -> dict[str, int]:
     """Return the GPUs of a member by role, for roles with GPUs. Plans may have changed them."""
     found = {}
-    for role, spec in job.spec.replica_specs.items():
-        status = job.status.replica_statuses.get(role, ReplicaStatus())
-        has = _requests(spec, status.resources)
+    for role in job.spec.replica_specs:
+        has = role_requests(job, role)
         if number := int(sum(has.get(resource, 0) for resource in VISIBLE_DEVICES)):
             found[role] = number
     return found
@@ -138,19 +137,12 @@ def hourly_costs(job: ElasticJob, prices: Mapping[str, float]) -> HourlyCosts:
     """Return what a member costs an hour, by role, and by role and index if it differs."""
     found: dict[str | MemberKey, float] = {}
     for role, spec in job.spec.replica_specs.items():
+        found[role] = price_of(role_requests(job, role), prices)
         status = job.status.replica_statuses.get(role, ReplicaStatus())
-        found[role] = price_of(_requests(spec, status.resources), prices)
         for index, own in status.resources_by_index.items():
-            requests = _requests(spec, {**status.resources, **own})
+            requests = template_requests(spec.template, {**status.resources, **own})
             found[role, int(index)] = price_of(requests, prices)
     return found
-
-
-def _requests(spec: ReplicaSpec, planned: Mapping[str, int | str]) -> dict[str, Decimal]:
-    """Return what a member requests: its template's, or what plans have set."""
-    return pod_requests(spec.template) | {
-        name: parse_quantity(each) for name, each in planned.items()
-    }
 
 
 def memory_for_state(job: ElasticJob) -> int | None:

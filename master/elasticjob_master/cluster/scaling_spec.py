@@ -12,6 +12,7 @@ from elasticjob_api.elasticjob import (
     ReplicaStatus,
 )
 from elasticjob_api.indices import read_indices
+from elasticjob_api.pod_requests import role_requests, set_for_whole_pod, template_requests
 from elasticjob_api.quantity import parse_quantity
 from elasticjob_api.resources import bounded_resource, limits_by_resource
 from elasticjob_api.roles import kept_roles, notified_roles
@@ -19,8 +20,6 @@ from elasticjob_api.times import parse_time
 
 from elasticjob_master.cluster.job_spec import desired
 from elasticjob_master.cluster.template_resources import (
-    pod_requests,
-    set_for_whole_pod,
     training_container_resources,
     with_plan_resources,
 )
@@ -196,8 +195,9 @@ def _free_resources(job: ElasticJob) -> dict[str, float]:
 def _total(job: ElasticJob, role: str, resource: str) -> Decimal:
     """Return the sum of the requests of a role's members."""
     status = job.status.replica_statuses.get(role, ReplicaStatus())
+    template = job.spec.replica_specs[role].template
     single = [
-        parse_quantity(own[resource])
+        template_requests(template, own).get(resource, Decimal(0))
         for own in status.resources_by_index.values()
         if resource in own
     ]
@@ -219,8 +219,4 @@ def _possible(job: ElasticJob, role: str, resource: str, limit: int | str) -> in
 
 def _request(job: ElasticJob, role: str, resource: str) -> Decimal:
     """Return the request of one member, which a plan or else the template sets."""
-    status = job.status.replica_statuses.get(role)
-    planned = status.resources.get(resource) if status is not None else None
-    if planned is not None:
-        return parse_quantity(planned)
-    return pod_requests(job.spec.replica_specs[role].template).get(resource, Decimal(0))
+    return role_requests(job, role).get(resource, Decimal(0))

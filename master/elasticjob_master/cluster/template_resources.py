@@ -1,4 +1,4 @@
-"""Reads the resources of a pod template: those of the whole pod, and of the container that trains.
+"""Reads from a pod template the resources of the container that trains.
 
 The API server refuses malformed parts when the pod is created, so they are skipped here. Pure.
 """
@@ -12,27 +12,6 @@ from typing import Any
 from elasticjob_api.quantity import parse_quantity
 
 from elasticjob_master.core.autoscale.job_scaling import ContainerResources
-
-
-def pod_requests(template: Mapping[str, Any]) -> dict[str, Decimal]:
-    """Return what a pod of this template requests, by resource.
-
-    A limit without a request counts as a request. Init containers are not read. What the pod itself
-    requests counts instead of the sum of its containers.
-    """
-    total: dict[str, Decimal] = {}
-    for container in _containers(template):
-        requests, limits = _requests_and_limits(container)
-        for name, value in {**limits, **requests}.items():
-            total[name] = total.get(name, Decimal(0)) + (_quantity(value) or 0)
-    requests, limits = _requests_and_limits(template.get("spec"))
-    of_pod = {name: limits[name] for name in limits if not total.get(name)} | dict(requests)
-    return total | {name: _quantity(value) or Decimal(0) for name, value in of_pod.items()}
-
-
-def set_for_whole_pod(template: Mapping[str, Any]) -> bool:
-    """Return whether a template sets resources of the pod, so that no plan can set them."""
-    return any(_requests_and_limits(template.get("spec")))
 
 
 def with_plan_resources(

@@ -74,7 +74,8 @@ def test_small_differences_one_odd_answer_slow_answers_and_none_change_nothing(
 ) -> None:
     machine = Machine(monkeypatch, 25.0)
     assert machine.clock.now() == machine.real + 25.0, "before the first answer"
-    for date in ("", None, "yesterday", "Mon, 99 Jan 2026 00:00:00 GMT"):
+    far = f"Mon, 01 Jan {'9' * 30} 00:00:00 GMT"
+    for date in ("", None, "yesterday", "Mon, 99 Jan 2026 00:00:00 GMT", far):
         machine.clock.observe(date, 0.1)
     for off in (0.0, 0.0, 9e5, 0.0, -9e5):
         machine.answer(off=off)

@@ -11,8 +11,8 @@ from elasticjob_api.elasticjob import ElasticJob, ReplicaSpec
 from elasticjob_api.frameworks import FRAMEWORKS, launchers
 from elasticjob_api.gpus import gpus_of, slots_error
 from elasticjob_api.meta import Json, Object, describe_for_threads
-from elasticjob_api.pod_requests import with_pod_level
-from elasticjob_api.quantity import parse_quantity, requested
+from elasticjob_api.pod_requests import pod_requests
+from elasticjob_api.quantity import parse_quantity
 from elasticjob_api.reserved_variables import reserved_variable_error
 from elasticjob_api.resources import amount_error, bounded_resource, is_extended, name_error
 
@@ -108,10 +108,10 @@ def validation_error(job: ElasticJob) -> str | None:
 
 def _resource_limits_error(job: ElasticJob) -> str | None:
     """Return the resource limit of the job that is below the requests of its fewest members."""
-    of_role = [
-        (spec.min_replicas, spec.template["spec"]) for spec in job.spec.replica_specs.values()
-    ]
-    for key, limit in job.spec.autoscaling.resource_limits.items():
+    limits = job.spec.autoscaling.resource_limits
+    roles = job.spec.replica_specs.values() if limits else ()
+    of_role = [(spec.min_replicas, pod_requests(spec.template["spec"])) for spec in roles]
+    for key, limit in limits.items():
         name = bounded_resource(key)
         field = "spec.autoscaling.resourceLimits"
         if error := name_error(name):
@@ -119,10 +119,7 @@ def _resource_limits_error(job: ElasticJob) -> str | None:
         if is_extended(key) and (error := amount_error(name, limit)):
             return f"{field}.{key}: {error}"
         total = sum(
-            (
-                fewest * with_pod_level({name: requested(pod["containers"], name)}, pod)[name]
-                for fewest, pod in of_role
-            ),
+            (fewest * requests.get(name, Decimal(0)) for fewest, requests in of_role),
             Decimal(0),
         )
         if total > parse_quantity(limit):

@@ -7,8 +7,8 @@ from decimal import Decimal
 
 from elasticjob_api.elasticjob import ElasticJob
 from elasticjob_api.job_sizes import size_error
-from elasticjob_api.pod_requests import with_pod_level
-from elasticjob_api.quantity import parse_quantity, requested
+from elasticjob_api.pod_requests import requests_by_plan
+from elasticjob_api.quantity import parse_quantity
 from elasticjob_api.resources import bounded_resource
 from elasticjob_api.scaleplan import ScalePlan
 
@@ -63,12 +63,12 @@ def check_resources(job: ElasticJob, plan: ScalePlan, change: ResolvedPlan) -> N
     limits = job.spec.autoscaling.resource_limits
     if not limits:
         return
-    sizes_before = _sizes_before(job, change.before)
-    sizes_after = _sizes_after(job, plan, change)
+    totals_before = _totals(job, _sizes_before(job, change.before))
+    totals_after = _totals(job, _sizes_after(job, plan, change))
     for field, limit in limits.items():
         name = bounded_resource(field)
-        before = _total(job, sizes_before, name)
-        after = _total(job, sizes_after, name)
+        before = totals_before.get(name, Decimal(0))
+        after = totals_after.get(name, Decimal(0))
         # A job that is over the limit already may still shrink.
         if after > parse_quantity(limit) and after > before:
             raise PlanRefused(
@@ -106,16 +106,12 @@ def _sizes_after(job: ElasticJob, plan: ScalePlan, change: ResolvedPlan) -> Size
     }
 
 
-def _total(job: ElasticJob, sizes: Sizes, name: str) -> Decimal:
+def _totals(job: ElasticJob, sizes: Sizes) -> dict[str, Decimal]:
     """Return the requests of all members; each container of a role is read once."""
-    total = Decimal(0)
+    totals: dict[str, Decimal] = {}
     for role, numbers in sizes.items():
-        pod = job.spec.replica_specs[role].template["spec"]
-        first, *others = pod["containers"]
-        by_first = requested([first], name)
-        by_others = requested(others, name)
+        requests = requests_by_plan(job.spec.replica_specs[role].template["spec"])
         for resources, number in numbers.items():
-            wanted = dict(resources).get(name)
-            own = by_first if wanted is None else parse_quantity(wanted)
-            total += number * with_pod_level({name: own + by_others}, pod)[name]
-    return total
+            for name, amount in requests(dict(resources)).items():
+                totals[name] = totals.get(name, Decimal(0)) + number * amount
+    return totals

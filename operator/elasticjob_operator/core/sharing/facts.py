@@ -10,7 +10,7 @@ from elasticjob_api import names
 from elasticjob_api.elasticjob import ElasticJob
 from elasticjob_api.indices import parse_indices
 from elasticjob_api.job_status import ENDED
-from elasticjob_api.pod_requests import pod_requests, template_requests
+from elasticjob_api.pod_requests import pod_requests, role_requests
 from elasticjob_api.pooled_jobs import elastic_role
 from elasticjob_api.scaleplan import ScalePlan
 from elasticjob_api.times import time_or_none
@@ -80,7 +80,7 @@ def fixed_requests(job: ElasticJob) -> dict[str, Decimal]:
             continue
         replica = job.status.replica_statuses.get(role)
         number = spec.size if replica is None else replica.desired
-        for name, amount in {"pods": Decimal(1), **template_requests(spec.template)}.items():
+        for name, amount in {"pods": Decimal(1), **role_requests(job, role)}.items():
             total[name] = total.get(name, Decimal(0)) + amount * number
     return total
 

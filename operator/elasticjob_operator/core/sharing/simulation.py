@@ -11,7 +11,6 @@ import math
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from statistics import fmean
 
 from elasticjob_operator.core.sharing.model import (
     NEARLY_DONE_SECONDS,
@@ -193,7 +192,7 @@ class Outcome:
     @property
     def mean(self) -> float:
         """The mean completion time; infinite if not all have ended."""
-        return math.inf if self.unfinished else fmean(self.seconds.values())
+        return math.inf if self.unfinished else math.fsum(self.seconds.values()) / len(self.seconds)
 
     @property
     def percentile(self) -> float:

@@ -204,6 +204,22 @@ def test_a_page_has_each_traceback_once_and_elsewhere_only_its_error(error_first
         assert page.count(f"{error}; restartLimit 0 is used up") == 2, page
 
 
+@pytest.mark.guarantee("cause-comes-first")
+def test_an_error_with_the_rest_of_a_cut_traceback_is_shown_without_that_rest() -> None:
+    error = "ValueError: no luck"
+    words = f'{error}\n    raise ValueError("no luck")\n{error}'
+    ended = {"terminated": {"exitCode": 1, "reason": "Error", "message": words}}
+    member = pod(phase="Failed", containerStatuses=[{"state": ended}])
+    failures = [Failure(pod="digits-worker-0", message=error, finished_at=TIME)]
+    job = replace(JOB, status=replace(JOB.status, failures=failures))
+    events = [Event(note=f"{error} was all"), Event(note="elsewhere")]
+    page = shown(page_about(job, [member], [], events, NOW), width=1000)
+    assert f"Error, exit code 1: {error}" in page
+    assert "raise" not in page
+    assert f"{error} was all" in page
+    assert "elsewhere" in page
+
+
 def test_totals_and_progress_have_the_time_of_which_they_are() -> None:
     reported = Progress(step=120, steps="120/1000", last_report_time=TIME)
     job = replace(JOB, status=replace(JOB.status, progress=reported))

@@ -206,6 +206,7 @@ def test_looks_at_a_world_that_stays_as_it_is_get_rarer_and_cost_little() -> Non
     assert outcome.whole >= 0.99, outcome
 
 
+@pytest.mark.thorough
 def test_pods_that_cannot_be_had_are_asked_for_seldom() -> None:
     job = SimulatedJob(named("20 pods to be had"))
     outcome = job.run(hours=24.0)
