@@ -265,7 +265,7 @@ def _manifest(program: Program, folder: str, agent: Json, replicas: int) -> Json
         "image": "train:1",
         "command": [word.format(folder=folder) for word in program.command],
         "env": [{"name": name, "value": value} for name, value in variables.items()],
-        "resources": {"requests": {"cpu": "10m", "memory": "64Mi"}},
+        "resources": {"requests": {"cpu": "10m", "memory": "64Mi"}, "limits": {"memory": "6Gi"}},
         "volumeMounts": [{"name": "shared", "mountPath": folder}],
     }
     volume = {"name": "shared", "hostPath": {"path": folder}}

@@ -92,14 +92,15 @@ class Agent:
             environment, self._training_socket.path.parent, self._channel
         )
         self._environment = environment
-        self._usage_monitor = UsageMonitor()
+        self._usage_monitor = UsageMonitor(config.memory_limit)
         # Processes that enter a new world without a new start need none in standby.
-        standby = config.standby and not config.in_process_elastic
+        standby = config.standby in ("Auto", "Always") and not config.in_process_elastic
         self._supervisor = ProcessSupervisor(
             command,
             environment,
             self._usage_monitor.memory if standby else None,
             launches=self._launcher is launchers.TORCHRUN,
+            within_limit=config.standby == "Auto",
         )
         self._scripts = Scripts(
             self._supervisor,
@@ -144,7 +145,7 @@ class Agent:
 
     async def _join(self) -> None:
         """Connect to the master until the end; before, import what the others have imported."""
-        if self._supervisor.standby is not None:
+        if self._supervisor.standby is not None and not self._supervisor.standby.is_closed:
             imports = await self._connection.imports()
             await self._supervisor.import_first(
                 imports, 1 if self._launcher else self._config.slots
@@ -240,9 +241,14 @@ class Agent:
             case "probe":
                 self._spawn_aid("a probe of members", self._peers.probe(command.probe))
 
-    def usage(self) -> pb.ResourceUsage:
-        """Return the newest measurement of the container's use of CPU, memory and GPUs."""
-        return agent_messages.usage(*self._usage_monitor.latest())
+    def heartbeat(self) -> pb.Heartbeat:
+        """Return the newest measurement of CPU, memory and GPUs, and what is in standby."""
+        standby = self._supervisor.standby
+        return pb.Heartbeat(
+            usage=agent_messages.usage(*self._usage_monitor.latest()),
+            in_standby=standby.ready if standby else 0,
+            why_no_standby=standby.why_none if standby else "",
+        )
 
     # --- events
 

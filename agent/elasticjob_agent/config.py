@@ -38,7 +38,8 @@ class Config:
     in_process_elastic: bool
     drain_seconds: float
     sigterm_delay_seconds: float
-    standby: bool
+    standby: str
+    memory_limit: int
     state_folder: Path | None
     state_bytes: int
 
@@ -79,7 +80,8 @@ def load(environment: Mapping[str, str]) -> Config:
         in_process_elastic=framework is not None and framework.in_process_elastic,
         drain_seconds=_number(environment, names.ENV_DRAIN_SECONDS, default=DEFAULT_DRAIN_SECONDS),
         sigterm_delay_seconds=_number(environment, names.ENV_SIGTERM_DELAY_SECONDS, default=0),
-        standby=environment.get(names.ENV_STANDBY) == "Auto",
+        standby=environment.get(names.ENV_STANDBY, "None"),
+        memory_limit=_number(environment, names.ENV_MEMORY_LIMIT, default=0),
         state_folder=Path(state_folder) if state_folder else None,
         state_bytes=_number(environment, names.ENV_STATE_BYTES, default=0),
     )

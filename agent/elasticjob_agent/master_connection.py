@@ -52,8 +52,8 @@ class ConnectionHandler(Protocol):
     def handle_command(self, command: pb.MasterMessage) -> None:
         """Carry out a command."""
 
-    def usage(self) -> pb.ResourceUsage:
-        """Return the present use of resources."""
+    def heartbeat(self) -> pb.Heartbeat:
+        """Return the present use of resources, and what is in standby."""
 
 
 def open_channel(config: Config) -> grpc.aio.Channel:
@@ -217,9 +217,7 @@ class MasterConnection:
                 await stream.done_writing()
                 return
             elif now >= heartbeat + self._heartbeat_seconds:
-                await stream.write(
-                    pb.AgentMessage(heartbeat=pb.Heartbeat(usage=self._handler.usage()))
-                )
+                await stream.write(pb.AgentMessage(heartbeat=self._handler.heartbeat()))
                 heartbeat = now
             else:
                 due = report + self._report_seconds if len(self._reports) else math.inf

@@ -40,6 +40,7 @@ class ProcessSupervisor:
         memory: Callable[[], Memory] | None = None,
         *,
         launches: bool = False,
+        within_limit: bool = False,
     ) -> None:
         """Begin to reap children; needs the running event loop.
 
@@ -48,6 +49,7 @@ class ProcessSupervisor:
             container: the container's environment.
             memory: measures the container's memory for processes in standby; None to keep none.
             launches: whether the command is torchrun, whose processes are kept in standby, too.
+            within_limit: keep processes in standby only in memory that is this container's.
         """
         self._command = list(command)
         self._container = container
@@ -55,7 +57,9 @@ class ProcessSupervisor:
         self.standby: StandbyPool | None = None
         if memory is not None:
             shell = Shell(start=_popen, watch=self._reaper.watch, memory=memory)
-            self.standby = StandbyPool(command, container, shell, launches=launches)
+            self.standby = StandbyPool(
+                command, container, shell, launches=launches, within_limit=within_limit
+            )
 
     async def import_first(self, imports: bytes, slots: int) -> None:
         """Import what the program imports in another member, for this number of processes."""

@@ -10,6 +10,7 @@ import os
 import threading
 import time
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Generic, TypeVar
@@ -21,6 +22,8 @@ from elasticjob_agent.standby.import_list import Memory
 
 _MOUNTS = Path("/sys/fs/cgroup")
 _OWN = Path("/proc/self/cgroup")
+_OF_NODE = 0.05
+"""The part of the node's memory that no container is to use for processes in standby."""
 
 
 @dataclass(frozen=True)
@@ -178,6 +181,16 @@ class Meter:
         return seconds, memory
 
 
+def _resident_bytes() -> int:
+    """Return the memory of this process and its descendants."""
+    own = psutil.Process()
+    found = 0
+    for process in (own, *own.children(recursive=True)):
+        with suppress(psutil.Error):
+            found += process.memory_info().rss
+    return found
+
+
 def _usage_of_container(container: Container) -> tuple[dict[tuple[int, float], float], int]:
     return {(0, 0.0): container.cpu_seconds()}, container.memory_bytes()
 
@@ -223,9 +236,13 @@ class Sampler(Generic[Reading]):
 class UsageMonitor:
     """Measures the container's CPU, memory and GPUs."""
 
-    def __init__(self) -> None:
-        """Find the container's cgroup; call it before this process starts others."""
+    def __init__(self, memory_limit: int = 0) -> None:
+        """Find the container's cgroup; call it before this process starts others.
+
+        `memory_limit`: the container's, where it has no cgroup; 0: none.
+        """
         self._container = own_container()
+        self._memory_limit = memory_limit
         meter = Meter(self._container)
         self._meter = Sampler(lambda: meter.read(time.monotonic()), name="usage", unknown=Usage())
         self._gpus = Sampler(gpu.Reader().read, name="gpu-usage", unknown=gpu.GpuUsage())
@@ -238,14 +255,18 @@ class UsageMonitor:
         """Return the memory of the container; without a limit, that of the machine."""
         machine = psutil.virtual_memory()
         try:
-            limit = self._container.memory_limit() if self._container else None
-            if self._container is None or limit is None or limit > machine.total:
-                return Memory(total=machine.total, left=machine.available)
-            left = limit - self._container.memory_bytes()
-            together = self._container.killed_together()
+            limit = (
+                self._container.memory_limit() if self._container else self._memory_limit or None
+            )
+            together = self._container is not None and self._container.killed_together()
+            if limit is None or limit > machine.total:
+                return Memory(total=machine.total, left=machine.available, limited=False)
+            used = self._container.memory_bytes() if self._container else _resident_bytes()
         except (OSError, ValueError):
             return Memory(total=machine.total, left=0)
-        return Memory(total=limit, left=min(left, machine.available), together=together)
+        # A limit promises no memory of the node, which evicts pods when it has little left.
+        left = min(limit - used, machine.available - int(_OF_NODE * machine.total))
+        return Memory(total=limit, left=left, together=together)
 
     def memory_kills(self) -> int:
         """Return the number of processes that the kernel has killed for memory; 0 if unknown."""

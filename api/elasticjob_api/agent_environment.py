@@ -43,7 +43,7 @@ def member_variables(
         drain_seconds: the time in which the member must leave.
         sigterm_delay_seconds: the time from a request to stop to SIGTERM, for a process that does
             not read such requests.
-        standby: Auto if the agent keeps processes in standby.
+        standby: where the agent keeps processes in standby, as `spec.agent.standby`.
         state_bytes: the size of the folder in memory for checkpoints; 0 without one.
     """
     variables = {

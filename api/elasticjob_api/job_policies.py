@@ -35,13 +35,15 @@ class Agent(Object, frozen=True):
         Meta(description="Image of the init container; unset: the operator's --agent-image."),
     ] = None
     standby: Annotated[
-        Literal["None", "Auto"],
+        Literal["None", "Auto", "Always"],
         Meta(
             description="Auto: while a Python program trains, each of its processes has one in "
             "standby that has imported its modules, and runs it in the next world. It counts "
-            "against the container's memory, and there is none where it does not fit."
+            "against the container's memory. There is none where it does not fit into its memory "
+            "limit, or has none. Always: without a limit it may take the node's memory. Jobs of "
+            "operators before this default have None."
         ),
-    ] = "None"
+    ] = "Auto"
     state_memory: Annotated[
         Quantity | None,
         Meta(

@@ -46,7 +46,7 @@ def process_variables(job: ElasticJob) -> frozenset[str]:
 
 def member_variable_names(framework: str) -> frozenset[str]:
     """Return the names of the variables that the operator sets in each member of any job."""
-    of_member = member_variables("", "", 0, 0, framework=framework, drain_seconds=0)
+    of_member = member_variables("", "", 0, 0, framework=framework, drain_seconds=0, standby="Auto")
     return frozenset({*job_variables("", "", ""), *of_member, *_POD_VARIABLES})
 
 

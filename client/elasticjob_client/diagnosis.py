@@ -26,6 +26,7 @@ from elasticjob_kube.resources import (
     ELASTIC_JOBS,
     KUEUE_WORKLOADS,
     LEASES,
+    NATIVE_POD_GROUPS,
     POD_AUTOSCALERS,
     SCALE_INS,
     SCALE_OUTS,
@@ -123,7 +124,7 @@ async def _findings(
     for finding in await _rights(cluster):
         yield finding
     yield await _resize(cluster)
-    for finding in await _budgets(cluster):
+    for finding in await _budgets(cluster) + await _gangs(cluster):
         yield finding
     if kueue:
         yield await _kueue(cluster)
@@ -294,6 +295,31 @@ async def _budgets(cluster: Cluster) -> list[Finding]:
     problems = [(each, BUDGET_REMEDY) for each in budget_problems(budgets)]
     problems += [(each, SCALER_REMEDY) for each in scaler_problems(scalers, jobs)]
     return [Finding("budgets", "Bad", message, remedy) for message, remedy in problems]
+
+
+async def _gangs(cluster: Cluster) -> list[Finding]:
+    """Return the native gangs that run although no scheduler has written of them.
+
+    A scheduler with the gate does so when it places a gang; another one ignores the PodGroup.
+    """
+    of_jobs = {"label_selector": names.LABEL_JOB_UID}
+    try:
+        groups = (await cluster.kube.list(NATIVE_POD_GROUPS, cluster.namespace, **of_jobs))["items"]
+        jobs = (await cluster.kube.list(ELASTIC_JOBS, cluster.namespace, as_type=_Jobs)).items
+    except (KubeError, msgspec.ValidationError):
+        return []
+    running = {job.metadata.uid: job.metadata.name for job in jobs if job.status.phase == "Running"}
+    ignored = [
+        running[uid]
+        for group in groups
+        if (uid := group["metadata"]["labels"][names.LABEL_JOB_UID]) in running
+        and not group.get("status", {}).get("conditions")
+    ]
+    if not ignored:
+        return []
+    message = f"the scheduler ignores the native gang of job {min(ignored)}"
+    remedy = "start the scheduler, too, with the feature gate GenericWorkload (docs/placement.md)"
+    return [Finding("gangs", "Bad", message, remedy)]
 
 
 async def _kueue(cluster: Cluster) -> Finding:

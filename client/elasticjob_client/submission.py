@@ -11,6 +11,7 @@ first, or replace it.
 from __future__ import annotations
 
 import asyncio
+import os
 import secrets
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
@@ -23,6 +24,7 @@ from elasticjob_api import names, yaml_documents
 from elasticjob_api.elasticjob import ElasticJob
 from elasticjob_api.meta import Json, Object
 from elasticjob_api.reserved_variables import member_variable_names, reserved_variable_error
+from elasticjob_api.traces import parse_context
 from elasticjob_kube.errors import KubeError
 from elasticjob_kube.resources import CONFIG_MAPS, ELASTIC_JOBS
 from msgspec import Meta
@@ -215,7 +217,7 @@ def in_namespace_of(cluster: Cluster, submission: Submission, *, chosen: str | N
 async def _create_job(cluster: Cluster, submission: Submission, *, dry_run: bool) -> Json:
     kube = cluster.kube
     namespace = cluster.namespace
-    job = submission.job
+    job = _in_trace(submission.job)
     return await ask(
         cluster,
         ELASTIC_JOBS,
@@ -223,6 +225,16 @@ async def _create_job(cluster: Cluster, submission: Submission, *, dry_run: bool
         lambda: kube.create(ELASTIC_JOBS, namespace, job, dry_run=dry_run, strict=True),
         repeatable=dry_run,
     )
+
+
+def _in_trace(job: Json) -> Json:
+    """Return a job as a part of the trace that this program runs in, if any (docs/metrics.md)."""
+    given = os.environ.get(names.ENV_TRACEPARENT, "")
+    own = job["metadata"].get("annotations") or {}
+    if parse_context(given) is None or not isinstance(own, dict):
+        return job
+    annotations = {names.ANNOTATION_TRACEPARENT: given, **own}
+    return {**job, "metadata": {**job["metadata"], "annotations": annotations}}
 
 
 async def _create_files(

@@ -16,6 +16,7 @@ from elasticjob_api import names
 from elasticjob_api.traces import Span
 
 if TYPE_CHECKING:
+    from opentelemetry.sdk.resources import Resource
     from opentelemetry.sdk.trace import ReadableSpan, SpanProcessor
 
 log = logging.getLogger(__name__)
@@ -28,14 +29,15 @@ class TraceExport:
     def __init__(self, service: str, environment: Mapping[str, str]) -> None:
         """Begin to send as this service, if the environment names a collector."""
         self._processor: SpanProcessor | None = None
-        self._service = service
         named = next((name for name in names.ENVS_OTLP if environment.get(name)), None)
         if named is None:
             return
         try:
             from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
+            from opentelemetry.sdk.resources import Resource
             from opentelemetry.sdk.trace.export import BatchSpanProcessor
 
+            self._resource = Resource.create({"service.name": service})
             self._processor = BatchSpanProcessor(OTLPSpanExporter())
         except ImportError as error:
             log.warning("no traces: %s is set, but %s; install elasticjob[otel]", named, error)
@@ -50,7 +52,7 @@ class TraceExport:
     def send(self, span: Span | None) -> None:
         """Put a span into the queue. The oldest one is dropped from a full queue."""
         if span is not None and self._processor is not None and span.context.sampled:
-            self._processor.on_end(_readable(span, self._service))
+            self._processor.on_end(_readable(span, self._resource))
 
     def close(self) -> None:
         """Send what is queued, within two seconds."""
@@ -61,9 +63,8 @@ class TraceExport:
             end.join(_END_SECONDS)
 
 
-def _readable(span: Span, service: str) -> ReadableSpan:
+def _readable(span: Span, resource: Resource) -> ReadableSpan:
     """Return a span in the form that exporters take."""
-    from opentelemetry.sdk.resources import Resource
     from opentelemetry.sdk.trace import ReadableSpan
     from opentelemetry.sdk.util.instrumentation import InstrumentationScope
     from opentelemetry.trace import SpanContext, TraceFlags
@@ -81,7 +82,7 @@ def _readable(span: Span, service: str) -> ReadableSpan:
         span.name,
         context(span.context.span_id),
         context(span.parent) if span.parent else None,
-        resource=Resource.create({"service.name": service}),
+        resource=resource,
         attributes=span.attributes,
         status=Status(StatusCode.ERROR if span.failed else StatusCode.UNSET),
         start_time=int(span.start * 1e9),

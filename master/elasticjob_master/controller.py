@@ -179,10 +179,10 @@ class Controller:
         if self.streams.close(uid, send):
             self.handle(member_events.MemberDisconnected(uid))
 
-    def heartbeat(self, uid: str, usage: Usage) -> None:
+    def heartbeat(self, uid: str, usage: Usage, standby: tuple[int, str] = (0, "")) -> None:
         """Handle a heartbeat of a member."""
         self.heartbeats += 1
-        self._apply(member_events.HeartbeatReceived(uid, usage))
+        self._apply(member_events.HeartbeatReceived(uid, usage, standby))
 
     def step(self, member: Member, report: StepReport) -> None:
         """Handle a report of a member's training steps."""

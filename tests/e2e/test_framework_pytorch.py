@@ -59,7 +59,7 @@ async def test_ddp_trains_through_resizes_a_killed_process_and_a_killed_master(
 async def test_worlds_begin_with_processes_from_standby(sandbox: Sandbox, folder: Path) -> None:
     python = pytorch_job.python()
     job = pytorch_job.pytorch_job("ddp", folder, epochs=STANDBY_EPOCHS, command=[python])
-    job["spec"]["agent"] = {"standby": "Auto"}
+    job["spec"]["agent"] = {"standby": "Always"}
     sandbox.apply(job)
     async with sandbox.observe("ddp") as observer:
         trial = Trial(sandbox, observer, "ddp", python)

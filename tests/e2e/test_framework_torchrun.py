@@ -66,7 +66,7 @@ async def test_worlds_begin_with_torchrun_and_its_processes_from_standby(
     python = pytorch_job.python()
     command = pytorch_job.torchrun(python, logs)
     job = pytorch_job.pytorch_job("torchrun", folder, epochs=STANDBY_EPOCHS, command=command)
-    job["spec"]["agent"] = {"standby": "Auto"}
+    job["spec"]["agent"] = {"standby": "Always"}
     sandbox.apply(job)
     async with sandbox.observe("torchrun") as observer:
         trial = Trial(sandbox, observer, "torchrun", python)

@@ -420,7 +420,8 @@ async def test_a_new_member_imports_as_the_others_before_it_registers(
     assert [request.index for request in fake_master.registered] == [0]
     allowed.touch()
     await until("it registers", lambda: len(fake_master.registered) == 2)
-    (standby,) = waiting(new)
+    # It registers when its interpreter reports its imports, a moment before that waits.
+    (standby,) = await until("it waits in standby", lambda: waiting(new))
     assert program.importers()[-1] == standby
     imported = program.importers()
     await fake_master.received.wait(

@@ -18,6 +18,7 @@ from typing import Any
 import pytest
 import pytest_asyncio
 import yaml
+from elasticjob_api import names
 from elasticjob_api.frameworks import FRAMEWORKS
 from elasticjob_client.access import Access
 from elasticjob_client.cluster import Cluster as Session
@@ -106,6 +107,17 @@ async def test_a_script_is_stored_in_a_config_map_that_its_job_owns(
         return not await left_in(kube, namespace)
 
     await until("the files to go with the job", nothing_left)
+
+
+async def test_a_submitted_job_is_a_part_of_the_trace_that_its_program_runs_in(
+    kube: Kube, namespace: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    session = Session(kube, namespace)
+    for given, kept in ((f"00-{'a' * 32}-{'b' * 16}-01", True), ("no such", False)):
+        monkeypatch.setenv("TRACEPARENT", given)
+        made = await submit(session, script(), dry_run=True)
+        annotations = made["metadata"].get("annotations", {})
+        assert (annotations.get(names.ANNOTATION_TRACEPARENT) == given) is kept
 
 
 @pytest.mark.guarantee("submitted-files-reach-pods")

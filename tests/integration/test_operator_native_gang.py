@@ -15,8 +15,10 @@ import pytest
 import yaml
 from elasticjob_api import names
 from elasticjob_api.meta import Json
+from elasticjob_client.access import Access
+from elasticjob_client.diagnosis import diagnose
 from elasticjob_kube.resources import ELASTIC_JOBS, NATIVE_POD_GROUPS, PODS
-from elasticjob_kube.session import Kube
+from elasticjob_kube.session import Kube, connect
 from elasticjob_localcluster import cluster as clusters
 
 from tests.conftest import own_cluster
@@ -77,6 +79,12 @@ async def with_members(kube: Kube, namespace: str, workers: str) -> Json:
     )
 
 
+async def gang_findings(cluster: clusters.Cluster, namespace: str) -> list[str]:
+    """Return what the doctor says of gangs."""
+    found = await diagnose(Access(cluster.kubeconfig, None, namespace))
+    return [each.message for each in found if each.check == "gangs"]
+
+
 async def test_a_native_gang_starts_whole_or_not_at_all(
     cluster: clusters.Cluster, kube: Kube, namespace: str, tmp_path: Path
 ) -> None:
@@ -107,6 +115,7 @@ async def test_a_native_gang_starts_whole_or_not_at_all(
         assert (len(pods), [name for name, has_node in pods.items() if has_node]) == (5, ["other"])
         await kube.delete(PODS, namespace, "other", grace_seconds=0)
         await with_members(kube, namespace, "3/3")
+        assert await gang_findings(cluster, namespace) == []
 
 
 @pytest.mark.guarantee("native-gang")
@@ -163,3 +172,26 @@ async def test_the_installed_account_of_the_operator_may_do_all_that_a_gang_need
         await end(kube, namespace, "job-worker-0", 0)
         await until("one less", partial(least, kube, namespace), lambda count: count == 3)
     assert "podgroups" not in log.read_text()
+
+
+@pytest.fixture
+def ungated(tmp_path_factory: pytest.TempPathFactory) -> Iterator[clusters.Cluster]:
+    """Run a cluster whose scheduler alone lacks the gate."""
+    flags = {name: flag for name, flag in _FLAGS.items() if name != "kube-scheduler"}
+    with own_cluster(tmp_path_factory, control_plane_only=True, flags=flags) as made:
+        yield made
+
+
+async def test_the_doctor_names_a_scheduler_that_ignores_gangs(
+    ungated: clusters.Cluster, tmp_path: Path
+) -> None:
+    namespace = "default"
+    async with (
+        connect(user_agent="tests", kubeconfig=ungated.kubeconfig) as kube,
+        kubelet(kube, namespace, node=namespace, cpu="1"),
+        operator(ungated.kubeconfig, namespace, tmp_path / "log"),
+    ):
+        await kube.create(ELASTIC_JOBS, namespace, gang_job(2))
+        await with_members(kube, namespace, "2/2")
+        (message,) = await gang_findings(ungated, namespace)
+    assert message == "the scheduler ignores the native gang of job job"

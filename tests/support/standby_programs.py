@@ -18,7 +18,7 @@ from tests.support.fake_master import FakeMaster
 from tests.support.standby import in_standby
 from tests.support.wait import until
 
-AUTO = {names.ENV_STANDBY: "Auto"}
+ALWAYS = {names.ENV_STANDBY: "Always"}
 MODULE = "tests.support.standby_probe"
 
 
@@ -50,7 +50,7 @@ class Program:
 
     def environment(self) -> dict[str, str]:
         path = os.pathsep.join([str(self.site), *filter(None, [os.environ.get("PYTHONPATH")])])
-        return {**AUTO, "PYTHONPATH": path}
+        return {**ALWAYS, "PYTHONPATH": path}
 
     async def begin(self, **variables: str) -> AgentProcess:
         """Run train.py by an agent, and begin its first world."""

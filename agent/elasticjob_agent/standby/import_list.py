@@ -21,11 +21,13 @@ class Memory:
         left: the rest of it.
         together: where it is exceeded, the kernel kills all processes of the container together,
             and not those in standby first.
+        limited: it is the container's own, and not all of the machine's, which others use, too.
     """
 
     total: int
     left: int
     together: bool = False
+    limited: bool = True
 
 
 @dataclass(frozen=True)

@@ -19,6 +19,10 @@ from elasticjob_agent.standby.interpreter import Interpreter, Start
 CHECK_SECONDS = 1.0
 QUIET_SECONDS = 3.0
 """The time without an import after which the imports of a program are known."""
+_NO_LIMIT = (
+    "its container has no memory limit; set one, or spec.agent.standby: Always, which takes the "
+    "memory that the node has left"
+)
 _FIRST_IMPORTS_SECONDS = 60.0
 """How long a new member imports at most before it joins the job."""
 
@@ -48,10 +52,16 @@ class StandbyPool:
         shell: Shell,
         *,
         launches: bool = False,
+        within_limit: bool = False,
     ) -> None:
         """Prepare; nothing is started before the first training process.
 
-        `launches`: the command is torchrun, whose processes are kept in standby, too.
+        Args:
+            command: the training command.
+            container: the container's environment.
+            shell: what the pool needs.
+            launches: the command is torchrun, whose processes are kept in standby, too.
+            within_limit: there is none in a container without a limit of its memory.
         """
         self._command = list(command)
         self._container = container
@@ -64,9 +74,23 @@ class StandbyPool:
         self._running: dict[int, Interpreter] = {}
         self._tried: set[int] = set()
         self._size = 0
+        self.why_none = ""
+        """Why no process is in standby, for users; "" if one is, or none has been wanted yet."""
         self._dropped = self._position is None
         self._said_short = False
         self._without_children = False
+        if within_limit and not self._dropped and not shell.memory().limited:
+            self._drop(_NO_LIMIT)
+
+    @property
+    def is_closed(self) -> bool:
+        """Whether no process will be in standby any more."""
+        return self._dropped
+
+    @property
+    def ready(self) -> int:
+        """The number of processes in standby that have imported everything."""
+        return sum(each.is_ready and not each.has_ended for each in self._standby.values())
 
     @property
     def pids(self) -> set[int]:
@@ -191,11 +215,12 @@ class StandbyPool:
 
     def _check(self) -> None:
         """Start one process in standby, or let one import more, if it is time for that."""
-        memory = self._shell.memory()
-        if self._standby and import_list.is_short(memory):
+        if self._standby and import_list.is_short(self._shell.memory()):
+            self._lack("the training needs the memory")
             self._end_standby()
         for slot in [slot for slot, each in self._standby.items() if each.has_ended]:
             self._standby.pop(slot).kill()
+            self.why_none = "the one in standby was killed"
         if any(not each.is_ready for each in self._standby.values()):
             return  # one imports at a time
         for slot, program in self._running.items():
@@ -206,7 +231,7 @@ class StandbyPool:
                 continue
             if standby is None and slot not in self._tried:
                 self._tried.add(slot)
-                self._begin_standby(slot, program, memory)
+                self._begin_standby(slot, program)
                 return
             if standby is not None:
                 self._size = standby.resident_bytes()
@@ -214,7 +239,8 @@ class StandbyPool:
                 standby.learned = learned
                 return
 
-    def _begin_standby(self, slot: int, program: Interpreter, memory: Memory) -> None:
+    def _begin_standby(self, slot: int, program: Interpreter) -> None:
+        memory = self._shell.memory()
         size = self._size or program.resident_bytes()
         count = len(self._running) - len(self._standby)
         if import_list.fits(memory, size, count):
@@ -226,11 +252,11 @@ class StandbyPool:
             standby.learned = import_list.learned(program.reports)
             self._shell.watch(standby.popen.pid, standby.ended)
             self._standby[slot] = standby
-        elif not self._said_short:
-            self._said_short = True
+            self.why_none = ""
+        else:
             twice = "twice " if memory.together else ""
-            say(
-                f"no process in standby, as {count} of {size >> 20} MiB do not fit {twice}into the "
+            self._lack(
+                f"{count} of {size >> 20} MiB do not fit {twice}into the "
                 f"{memory.left >> 20} MiB of memory that are left, with a margin of "
                 f"{int(import_list.MARGIN * memory.total) >> 20} MiB"
             )
@@ -238,7 +264,14 @@ class StandbyPool:
     def _drop(self, why: str) -> None:
         if not self._dropped:
             say(f"no process in standby for this command: {why}")
+            self.why_none = why
         self.close()
+
+    def _lack(self, why: str) -> None:
+        self.why_none = why
+        if not self._said_short:
+            self._said_short = True
+            say(f"no process in standby, as {why}")
 
     def _drop_children(self, why: str) -> None:
         if not self._without_children:

@@ -376,16 +376,25 @@ class Heartbeat(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
     USAGE_FIELD_NUMBER: _builtins.int
+    IN_STANDBY_FIELD_NUMBER: _builtins.int
+    WHY_NO_STANDBY_FIELD_NUMBER: _builtins.int
+    in_standby: _builtins.int
+    """Processes in standby that have imported everything; if there are none, why, as a text for users of at most 200
+    characters. Empty: none is wanted, or none has been tried yet.
+    """
+    why_no_standby: _builtins.str
     @_builtins.property
     def usage(self) -> Global___ResourceUsage: ...
     def __init__(
         self,
         *,
         usage: Global___ResourceUsage | None = ...,
+        in_standby: _builtins.int = ...,
+        why_no_standby: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["usage", b"usage"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["usage", b"usage"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["in_standby", b"in_standby", "usage", b"usage", "why_no_standby", b"why_no_standby"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -963,6 +963,7 @@ class Report(_message.Message):
     METRICS_FIELD_NUMBER: _builtins.int
     ADVICE_FIELD_NUMBER: _builtins.int
     COST_FIELD_NUMBER: _builtins.int
+    STANDBY_FIELD_NUMBER: _builtins.int
     began: _builtins.float
     """When the first master of the job started, in seconds since the epoch."""
     step: _builtins.int
@@ -985,6 +986,8 @@ class Report(_message.Message):
     """The number of masters."""
     advice: _builtins.str
     """What would save time, as a text for users; empty: nothing is known."""
+    standby: _builtins.str
+    """How many members have processes in standby, and why the others have none; empty: no member has said anything of it."""
     @_builtins.property
     def outcome(self) -> Global___Outcome: ...
     @_builtins.property
@@ -1018,10 +1021,11 @@ class Report(_message.Message):
         metrics: _abc.Mapping[_builtins.str, _builtins.float] | None = ...,
         advice: _builtins.str = ...,
         cost: Global___Cost | None = ...,
+        standby: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["cost", b"cost", "outcome", b"outcome", "time", b"time"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["advice", b"advice", "began", b"began", "cost", b"cost", "cpu_hours", b"cpu_hours", "goodput", b"goodput", "gpu_hours", b"gpu_hours", "masters", b"masters", "mean_samples_per_second", b"mean_samples_per_second", "member_hours", b"member_hours", "metrics", b"metrics", "outcome", b"outcome", "samples", b"samples", "step", b"step", "time", b"time", "total_steps", b"total_steps", "worlds", b"worlds"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["advice", b"advice", "began", b"began", "cost", b"cost", "cpu_hours", b"cpu_hours", "goodput", b"goodput", "gpu_hours", b"gpu_hours", "masters", b"masters", "mean_samples_per_second", b"mean_samples_per_second", "member_hours", b"member_hours", "metrics", b"metrics", "outcome", b"outcome", "samples", b"samples", "standby", b"standby", "step", b"step", "time", b"time", "total_steps", b"total_steps", "worlds", b"worlds"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

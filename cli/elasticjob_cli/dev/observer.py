@@ -42,6 +42,7 @@ class JobObserver:
         plans: ScalePlans of the job by name.
         hosts: `name:slots` as host discovery lists them now.
         status: the status that the master last reported.
+        report: the sum of the training that the master last reported.
         registered_at: `time.monotonic()` when the master first listed the member, by pod name.
         listed_at: `time.monotonic()` when host discovery first listed the member, by pod name.
     """
@@ -56,6 +57,7 @@ class JobObserver:
     plans: dict[str, ScalePlan] = field(default_factory=dict)
     hosts: tuple[str, ...] = ()
     status: job_pb2.JobStatus = field(default_factory=job_pb2.JobStatus)
+    report: job_pb2.Report = field(default_factory=job_pb2.Report)
     registered_at: dict[str, float] = field(default_factory=dict)
     listed_at: dict[str, float] = field(default_factory=dict)
     _changed: asyncio.Event = field(default_factory=asyncio.Event)
@@ -88,7 +90,7 @@ class JobObserver:
         async with asyncio.TaskGroup() as tasks:
             for informer in informers:
                 tasks.create_task(informer.run())
-            for stream in (self._follow_status, self._follow_hosts):
+            for stream in (self._follow_status, self._follow_hosts, self._follow_report):
                 tasks.create_task(self._follow(stream))
 
     async def until(self, what: str, condition: Callable[[], T | None], *, seconds: float) -> T:
@@ -182,6 +184,14 @@ class JobObserver:
                     f"master: round {status.round}, {status.world_size} in the world, {phase}{step}"
                 )
             self.status = status
+            self._changed.set()
+
+    async def _follow_report(self, channel: grpc.aio.Channel, metadata: _Metadata) -> None:
+        stub = job_pb2_grpc.JobServiceStub(channel)
+        async for report in stub.WatchReport(job_pb2.WatchReportRequest(), metadata=metadata):
+            if report.standby != self.report.standby:
+                self.timeline.event(f"master: {report.standby}")
+            self.report = report
             self._changed.set()
 
     async def _follow_hosts(self, channel: grpc.aio.Channel, metadata: _Metadata) -> None:

@@ -29,7 +29,7 @@ TRAINING_SECONDS = 300.0
 
 @dataclass(frozen=True)
 class DemoScenario:
-    """One job from its creation to its end: start, scale out, scale in, auto-scaling, success."""
+    """One job to its end: start, scale out, scale in, standby, auto-scaling, success."""
 
     examples: Path
     kubectl: Kubectl
@@ -45,6 +45,7 @@ class DemoScenario:
         await self._start()
         await self._scale_out()
         await self._scale_in()
+        await self._stand_by()
         await self._auto_scale()
         await self._finish()
 
@@ -115,6 +116,12 @@ class DemoScenario:
         proof = f"their agents confirmed (exit codes {codes}) before the pods were deleted"
         self.timeline.done("the named workers were drained", since=began, proof=proof)
 
+    async def _stand_by(self) -> None:
+        self.timeline.heading("Processes in standby: the next change has no import")
+        began = time.monotonic()
+        proof = await self._until("a process in standby of each worker", self._in_standby)
+        self.timeline.done("all workers have a process in standby", since=began, proof=proof)
+
     async def _auto_scale(self) -> None:
         self.timeline.heading("Auto-scaling: the master decides by what it has measured")
         began = time.monotonic()
@@ -161,19 +168,23 @@ class DemoScenario:
         self.timeline.done("nothing is left over", since=ended, proof="0 pods of the job")
         await self.kubectl("get", "ej,sp,scalein,scaleout")
 
+    def _in_standby(self) -> str:
+        self._check_running("processes in standby")
+        said = self.observer.report.standby
+        return said if said.startswith("2 of 2 ") else ""
+
     def _auto_plan(self) -> ScalePlan | None:
         plan = next(
             (plan for plan in self.observer.plans.values() if plan.spec.source == "Auto"), None
         )
-        if (
-            plan is None
-            and self.observer.job is not None
-            and self.observer.job.status.phase == "Succeeded"
-        ):
-            raise NotObserved(
-                "a ScalePlan from the master: the training ended before; give it more EPOCHS"
-            )
+        if plan is None:
+            self._check_running("a ScalePlan from the master")
         return plan
+
+    def _check_running(self, what: str) -> None:
+        job = self.observer.job
+        if job is not None and job.status.phase == "Succeeded":
+            raise NotObserved(f"{what}: the training ended before; give it more EPOCHS")
 
     def _final_progress(self) -> Progress | None:
         job = self.observer.job

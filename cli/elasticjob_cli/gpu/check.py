@@ -93,7 +93,7 @@ def _copies(python: str, deadline: float, most_gib: str) -> Iterator[Measured]:
 def _alone(python: str, folder: Path, deadline: float, *, on_gpu: bool) -> Iterator[Measured]:
     """Run one worker: its start, its stack, and its usage as `elasticjob top` shows it."""
     began = time.time()
-    with running(python, folder, deadline, 1) as run:
+    with running(python, folder, deadline, 1, "--no-standby") as run:
         _, (process,) = run.world(1)
         yield Measured("run -n 1: start to first step", process.steps[0] - began, "s")
         (group,) = run.answer("stacks")["groups"]

@@ -90,6 +90,7 @@ def summary(report: job_pb2.Report) -> list[tuple[str, str]]:
         ("Goodput", goodput),
         ("Time", ", ".join(shown) or UNKNOWN),
         ("Hours", ", ".join(hours)),
+        *([("Standby", report.standby)] if report.standby else []),
         *([("Cost", format_cost(report.cost))] if report.HasField("cost") else []),
         *([("Advice", report.advice)] if report.advice else []),
     ]

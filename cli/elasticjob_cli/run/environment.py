@@ -49,7 +49,7 @@ class Run:
     least: int
     most: int
     restart_limit: int
-    standby: bool = False
+    standby: bool = True
 
     @property
     def master_address(self) -> str:
@@ -129,7 +129,7 @@ def agent_environment(
             framework=run.framework,
             process_restart_limit=run.restart_limit,
             drain_seconds=DEFAULT_DRAIN_SECONDS,
-            standby="Auto" if run.standby else "None",
+            standby="Always" if run.standby else "None",
         ),
         names.ENV_POD_NAME: name,
         names.ENV_POD_UID: f"{run.marker}/{name}",

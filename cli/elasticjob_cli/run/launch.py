@@ -85,11 +85,11 @@ def run(
     standby: Annotated[
         bool,
         Option(
-            "--standby",
+            "--standby/--no-standby",
             help="Keep one more process for each worker, which has done the program's imports "
-            "before the world changes, where the memory suffices.",
+            "before the world changes, where the machine has memory for it.",
         ),
-    ] = False,
+    ] = True,
 ) -> None:
     """Train on this machine, without a cluster.
 

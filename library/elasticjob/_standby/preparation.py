@@ -8,6 +8,7 @@ import importlib.machinery
 import os
 import sys
 import time
+from collections.abc import Callable
 from typing import Any
 
 from . import environment
@@ -53,14 +54,21 @@ _GPUS = ("/dev/nvidia", "/dev/kfd", "/dev/dri/", "/dev/accel")
 _STANDARD = os.path.dirname(os.__file__) + os.sep  # noqa: PTH120 (pathlib would be one more import)
 
 
-def recorded(imports: list[dict[str, Any]], start: dict[str, str], *, rests: bool) -> list[Segment]:
-    """Import the modules of an import list, and record the variables that they read."""
-    resting = _Resting()
-    if rests:
-        sys.meta_path.insert(0, resting)
+def recorded(
+    imports: list[dict[str, Any]],
+    start: dict[str, str],
+    stop: Callable[[str], None],
+    *,
+    rests: bool,
+) -> list[Segment]:
+    """Import the modules of an import list, and record the variables that they read.
+
+    `stop`: ends this process, which has taken something that the training may need.
+    """
+    between = _Between(stop, rests=rests)
+    sys.meta_path.insert(0, between)
     segments = [Segment(part, start) for part in imports]
-    if rests:
-        sys.meta_path.remove(resting)
+    sys.meta_path.remove(between)
     return segments
 
 
@@ -94,16 +102,21 @@ class Segment:
         }
 
 
-class _Resting:
-    """Lets a process rest after each module that it has imported, so that others get the CPU."""
+class _Between:
+    """What a process does before each module: it gives up its GPU, and leaves the CPU to others."""
 
-    def __init__(self) -> None:
+    def __init__(self, stop: Callable[[str], None], *, rests: bool) -> None:
+        self._stop = stop
+        self._rests = rests
         self._used = time.process_time()
 
     def find_spec(self, _name: str, _path: Any = None, _target: Any = None) -> None:
-        used = time.process_time()
-        time.sleep(min(_REST * (used - self._used), _MOST_REST_SECONDS))
-        self._used = time.process_time()
+        if gpu := _opened_gpu():
+            self._stop(_OPENS.format(gpu))
+        if self._rests:
+            used = time.process_time()
+            time.sleep(min(_REST * (used - self._used), _MOST_REST_SECONDS))
+            self._used = time.process_time()
 
 
 def problem(segments: list[Segment]) -> str:
@@ -113,11 +126,36 @@ def problem(segments: list[Segment]) -> str:
             origin = file_of(module)
             if origin and not is_third_party(origin) and not origin.startswith(_STANDARD):
                 return f"importing {segment.names[0]} imports {name} from {origin}"
+    opened = _opened_gpu() or _opened_socket()
+    return _OPENS.format(opened) if opened else ""
+
+
+_OPENS = "importing its modules opens {}"
+_NETWORK = ("tcp", "tcp6", "udp", "udp6")
+
+
+def _opened() -> list[str]:
+    """Return what the descriptors of this process lead to."""
+    found = []
     for number in os.listdir("/proc/self/fd"):  # noqa: PTH208
+        with contextlib.suppress(OSError):  # the descriptor of this listing
+            found.append(os.readlink(f"/proc/self/fd/{number}"))  # noqa: PTH115
+    return found
+
+
+def _opened_gpu() -> str:
+    return next((target for target in _opened() if target.startswith(_GPUS)), "")
+
+
+def _opened_socket() -> str:
+    """Return a socket that is a connection or a port, which the training would have twice."""
+    own = {target for target in _opened() if target.startswith("socket:[")}
+    for kind in _NETWORK if own else ():
         try:
-            target = os.readlink(f"/proc/self/fd/{number}")  # noqa: PTH115
+            with open(f"/proc/self/net/{kind}") as file:  # noqa: PTH123
+                rows = [line.split() for line in file][1:]
         except OSError:
-            continue  # the descriptor of this listing
-        if target.startswith(_GPUS):
-            return f"importing its modules opens {target}"
+            continue  # a kernel without IPv6
+        if any(f"socket:[{row[9]}]" in own for row in rows):
+            return f"a network socket ({kind})"
     return ""

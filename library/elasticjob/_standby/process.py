@@ -12,7 +12,7 @@ import runpy
 import stat
 import sys
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NoReturn
 
 from . import GO, MORE, environment, preparation
 from .imports import Imports, Reporter
@@ -88,7 +88,9 @@ def _stand_by(
     while order == MORE:
         content = _content(memory)
         rests = content["rests"]
-        imports.segments += preparation.recorded(content["imports"], before, rests=rests)
+        imports.segments += preparation.recorded(
+            content["imports"], before, lambda why: _give_up(imports.reporter, why), rests=rests
+        )
         if children is not None:
             children.prepare(content["child"], content["parts_of_child"], score, rests=rests)
         imports.reporter.send({"ready": True, "problem": preparation.problem(imports.segments)})
@@ -115,6 +117,12 @@ def _stand_by(
         for name in segment.modules:
             sys.modules.pop(name, None)
     return environment.difference(given, content["environment"], environment.reads)
+
+
+def _give_up(reporter: Reporter, problem: str) -> NoReturn:
+    """End this process in standby at once, and with it what it has opened."""
+    reporter.send({"problem": problem})
+    os._exit(0)
 
 
 def _next_order(orders: int) -> tuple[bytes, list[int]]:

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from elasticjob_api import names
 from elasticjob_api.meta import Json
+from elasticjob_api.quantity import parse_quantity
 
 from elasticjob_localcluster.node.admission import has_token, is_in_folder, of_path
 from elasticjob_localcluster.node.container_process import Command
@@ -52,6 +53,9 @@ async def container_command(
         in_memory = state_folder(context.node_id, pod.metadata.uid)
         in_memory.mkdir(exist_ok=True, mode=0o700)
         variables[names.ENV_STATE_FOLDER] = str(in_memory)
+    memory = ((container.get("resources") or {}).get("limits") or {}).get("memory")
+    if memory is not None and names.ENV_STANDBY in variables:
+        variables[names.ENV_MEMORY_LIMIT] = str(int(parse_quantity(memory)))
     where = Path(container.get("workingDir") or scratch)
     argv = command_line(container, variables)
     if argv[0].startswith(_COPIED_PROGRAMS):

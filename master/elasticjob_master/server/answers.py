@@ -16,6 +16,7 @@ from elasticjob_dashboard.data import phase_name
 
 from elasticjob_master.config import Config
 from elasticjob_master.controller import Controller
+from elasticjob_master.core import standby
 from elasticjob_master.core.state_memory import advice
 from elasticjob_master.server import protobuf
 from elasticjob_master.server.autoscaling import autoscaling_at
@@ -116,6 +117,7 @@ def report(controller: Controller, config: Config) -> pb.Report:
             limit=controller.facts.memory_for_state,
             used=max((member.usage.memory_bytes for member in controller.members), default=0),
         ),
+        standby=standby.summary(controller.members),
     )
 
 

@@ -27,6 +27,8 @@ MOST_INCARNATIONS = 1_000_000
 MOST_CORES = 100_000.0
 MOST_BYTES = 2**50
 MOST_GPU_PERCENT = 100_000
+_MOST_REASON = 200
+"""The characters of a reason of an agent."""
 
 _STATES = {
     "waiting": agent.MEMBER_STATE_WAITING,
@@ -91,6 +93,11 @@ def usage(message: agent.ResourceUsage) -> Usage:
         min(message.gpu_memory_bytes, MOST_BYTES),
         min(message.node_cores, int(MOST_CORES)),
     )
+
+
+def standby(message: agent.Heartbeat) -> tuple[int, str]:
+    """Return the number of processes in standby, and why there are none, within bounds."""
+    return min(message.in_standby, MAX_SLOTS), message.why_no_standby[:_MOST_REASON]
 
 
 def member(source: Member) -> agent.Member:

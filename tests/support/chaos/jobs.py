@@ -97,7 +97,7 @@ class Job:
                 "limits": {"memory": "1Gi"},
             },
         }
-        agent = {"source": "Image"}
+        agent = {"source": "Image", "standby": "None"}
         if self.draw.program == "synchronous":
             agent["standby"] = "Auto"
             if self.draw.samples % 8:  # these save in memory, the others in the storage

@@ -106,9 +106,11 @@ def digits(*, epochs: int, checkpoints: Path, **spec: object) -> Json:
     """Return the job of examples/digits.yaml, shortened, with its checkpoints in a directory of the
     test.
 
-    It begins with both workers, however late one of them is.
+    It begins with both workers, however late one of them is. It has no processes in standby, whose
+    imports would take CPU from all tests.
     """
     job: Json = yaml.safe_load((EXAMPLES / "digits.yaml").read_text())
+    job["spec"]["agent"]["standby"] = "None"
     job["spec"].update(spec)
     job["spec"]["runPolicy"]["startPolicy"] = "AllReady"
     pod = job["spec"]["replicaSpecs"]["worker"]["template"]["spec"]

@@ -11,6 +11,7 @@ import time
 from pathlib import Path
 from unittest import mock
 
+import psutil
 import pytest
 from elasticjob_agent import usage
 from elasticjob_agent.gpu import GpuUsage, Reader
@@ -245,3 +246,15 @@ def test_what_is_left_of_the_containers_memory_is_measured(
     assert monitor.memory().together
     (tmp_path / "memory.max").unlink()
     assert monitor.memory().left == 0
+
+
+def test_where_there_is_no_cgroup_the_limit_is_that_which_the_node_names(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(usage, "own_container", lambda: None)
+    own = psutil.Process().memory_info().rss
+    limit = own + 100
+    monkeypatch.setattr(usage, "_resident_bytes", lambda: own)
+    assert usage.UsageMonitor(limit).memory() == Memory(total=limit, left=100)
+    assert not usage.UsageMonitor().memory().limited
+    assert not usage.UsageMonitor(psutil.virtual_memory().total + 1).memory().limited

@@ -143,15 +143,21 @@ class MemberDisconnected(Event):
 
 @dataclass(frozen=True)
 class HeartbeatReceived(Event):
-    """A member is alive and reports the resources that its process uses."""
+    """A member is alive and reports the resources that its process uses.
+
+    Attributes:
+        standby: the number of its processes in standby, and why there are none.
+    """
 
     uid: str
     usage: Usage
+    standby: tuple[int, str] = (0, "")
 
     def apply(self, state: RendezvousState, now: float) -> None:
         member = _heard(state, self.uid, now)
         if member is not None:
             member.usage = self.usage
+            member.standby = self.standby
 
 
 @dataclass(frozen=True)

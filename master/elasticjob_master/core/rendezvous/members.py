@@ -157,6 +157,7 @@ class Member:
         last_heard_at: when its last message arrived.
         step: the last step that it reported.
         restarts: the restarts of its crashed process in this pod, as its agent reported last.
+        standby: the number of its processes in standby, and why there are none, as reported last.
     """
 
     identity: Identity
@@ -192,6 +193,7 @@ class Member:
     last_heard_at: float = 0.0
     step: int = 0
     restarts: int = 0
+    standby: tuple[int, str] = (0, "")
     usage: Usage = field(default_factory=Usage)
     step_times: StepTimes = field(default_factory=StepTimes)
 

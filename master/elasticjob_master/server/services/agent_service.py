@@ -147,7 +147,9 @@ class AgentService:
         controller = self._controller
         match message.WhichOneof("message"):
             case "heartbeat":
-                controller.heartbeat(member.uid, protobuf.usage(message.heartbeat.usage))
+                standby = protobuf.standby(message.heartbeat)
+                usage = protobuf.usage(message.heartbeat.usage)
+                controller.heartbeat(member.uid, usage, standby)
             case "step":
                 controller.step(member, report_of(message.step))
             case "started":

@@ -187,10 +187,10 @@ def test_an_agent_gets_all_variables_of_an_agent_in_a_pod() -> None:
 
 
 @pytest.mark.parametrize("standby", [True, False])
-def test_a_run_keeps_processes_in_standby_if_it_is_asked_to(*, standby: bool) -> None:
+def test_a_run_keeps_processes_in_standby_unless_it_is_asked_not_to(*, standby: bool) -> None:
     run = replace(RUN, standby=standby)
     here = agent_environment(run, 0, 0, {}, files="/f", last_words="/words", gpus=[])
-    assert here.get(names.ENV_STANDBY) == ("Auto" if standby else None)
+    assert here.get(names.ENV_STANDBY) == ("Always" if standby else None)
 
 
 def test_variables_of_an_enclosing_run_are_not_inherited_and_all_others_are() -> None:
