@@ -2,8 +2,8 @@
 
 Both need a description, a function `look`, and one that says whether its result suffices. They
 return that result. When the time is over, the test fails with the last result and the text of
-`explain`. The longer a wait lasts, the longer the pauses between two looks become: looks at the
-same rate would cost a quarter of the suite's CPU, most of it in waits of many seconds.
+`explain`. The longer a wait lasts, the longer the pauses between two looks become, because a look
+through the API server costs CPU there, too.
 """
 
 from __future__ import annotations
