@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 from elasticjob_client.cluster import Cluster
 from elasticjob_client.forwarding import forward
+from elasticjob_localcluster.controlplane.ports import free_port
 
 from tests.support.e2e import images
 from tests.support.e2e.command_line_user import CommandLineUser
@@ -80,13 +81,13 @@ def test_logs_follow_the_members_and_commands_run_in_them_while_the_job_is_scale
 async def test_a_pods_port_is_forwarded_and_problems_are_reported(
     sandbox: Sandbox,
 ) -> None:
-
+    port, other = free_port(), free_port()
     echo = (
         "import socketserver as s\n"
         "class Echo(s.StreamRequestHandler):\n"
         "    def handle(self):\n"
         "        while data := self.request.recv(65536): self.wfile.write(data)\n"
-        "s.ThreadingTCPServer(('0.0.0.0', 18765), Echo).serve_forever()\n"
+        f"s.ThreadingTCPServer(('0.0.0.0', {port}), Echo).serve_forever()\n"
     )
     container = {"name": "main", "image": images.TRAINER, "command": ["python", "-c", echo]}
     body = {
@@ -114,13 +115,13 @@ async def test_a_pods_port_is_forwarded_and_problems_are_reported(
         writer.write(sent)
         await writer.drain()
 
-    async with forward(cluster, "echo", 18765) as forwarding:
+    async with forward(cluster, "echo", port) as forwarding:
         await until("it listens", lambda: one_byte(forwarding.address), bool)
         assert await asyncio.gather(*(echoed(forwarding.address) for _ in range(3))) == [sent] * 3
-    async with forward(cluster, "echo", 18766) as forwarding:
+    async with forward(cluster, "echo", other) as forwarding:
         assert not await one_byte(forwarding.address)
-        assert "error forwarding port 18766" in forwarding.problem
-    async with forward(cluster, "nobody", 18765) as forwarding:
+        assert f"error forwarding port {other}" in forwarding.problem
+    async with forward(cluster, "nobody", port) as forwarding:
         assert not await one_byte(forwarding.address)
         assert 'pods "nobody" not found' in forwarding.problem
 

@@ -6,9 +6,10 @@ A request is a line of JSON, and so is its answer.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager, suppress
 from pathlib import Path
+from typing import Any
 
 import msgspec
 from elasticjob_client.errors import ClientError
@@ -18,6 +19,7 @@ from elasticjob_cli.common.local_runs import SOCKET
 
 _MOST_BYTES = 65_536
 _SECONDS = 10.0
+_END_SECONDS = 2.0
 _Streams = tuple[asyncio.StreamReader, asyncio.StreamWriter]
 
 
@@ -58,18 +60,23 @@ class Answer(msgspec.Struct, frozen=True):
 Request = Scale | Stop | Show | AwaitEnd
 
 
+@asynccontextmanager
 async def serve(
     folder: Path, handle: Callable[[Request], Answer], outcome: asyncio.Future[str]
-) -> asyncio.Server:
-    """Answer requests until the server is closed.
+) -> AsyncIterator[None]:
+    """Answer requests; at the end also those of clients that have connected and not yet asked.
 
     Args:
         folder: the run's.
         handle: returns the answer; a `ClientError` becomes an answer with its text.
         outcome: how the run has ended.
     """
+    answering: set[asyncio.Task[Any]] = set()
 
     async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        if task := asyncio.current_task():
+            answering.add(task)
+            task.add_done_callback(answering.discard)
         try:
             line = await asyncio.wait_for(reader.readline(), _SECONDS)
             try:
@@ -86,7 +93,13 @@ async def serve(
         finally:
             writer.close()
 
-    return await asyncio.start_unix_server(answer, folder / SOCKET, limit=_MOST_BYTES)
+    server = await asyncio.start_unix_server(answer, folder / SOCKET, limit=_MOST_BYTES)
+    try:
+        yield
+    finally:
+        if answering:
+            await asyncio.wait(answering, timeout=_END_SECONDS)
+        server.close()
 
 
 async def end_of_run(folder: Path) -> asyncio.Task[str]:

@@ -73,27 +73,26 @@ class Supervisor:
             if number != signal.SIGHUP or not ignored_by_nohup:
                 loop.add_signal_handler(number, self._interrupted, number)
         self._outcome = loop.create_future()
-        server = await control.serve(self._folder, self._answer, self._outcome)
-        try:
-            self._size = size
-            name = self._run.name
-            self._output.note(
-                f"run {name}, {counted(size, 'worker')}; "
-                f"from another terminal: elasticjob scale {name} {size + 1}"
-            )
-            await self._start_master()
-            await self._until_agents_can_connect()
-            self._apply(workers.scale(self._workers, size))
-            await self._over.wait()
-        finally:
-            self._outcome.set_result(self._describe_end())
-            server.close()
-            self._kill_all()
-            await self._master.end()
-            await asyncio.gather(*self._tasks, return_exceptions=True)
-            for number in SIGNALS:
-                loop.remove_signal_handler(number)
-                signal.signal(number, signal.SIG_IGN)  # during the short remaining clean-up
+        async with control.serve(self._folder, self._answer, self._outcome):
+            try:
+                self._size = size
+                name = self._run.name
+                self._output.note(
+                    f"run {name}, {counted(size, 'worker')}; "
+                    f"from another terminal: elasticjob scale {name} {size + 1}"
+                )
+                await self._start_master()
+                await self._until_agents_can_connect()
+                self._apply(workers.scale(self._workers, size))
+                await self._over.wait()
+            finally:
+                self._outcome.set_result(self._describe_end())
+                self._kill_all()
+                await self._master.end()
+                await asyncio.gather(*self._tasks, return_exceptions=True)
+                for number in SIGNALS:
+                    loop.remove_signal_handler(number)
+                    signal.signal(number, signal.SIG_IGN)  # during the short remaining clean-up
         return self._report()
 
     def _describe_end(self) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-import socket
+import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -14,6 +14,16 @@ from elasticjob_api.meta import Json
 
 FILES: list[object] = []
 """What the imported modules have opened."""
+
+
+PROGRAM = """
+import os
+from elasticjob._standby import preparation
+
+part = {"changes": ({}, []), "path": None, "modules": ["opening_package"]}
+segments = preparation.recorded([part], dict(os.environ), print, rests=False)
+print(preparation.problem(segments))
+"""
 
 
 class StoppedError(BaseException):
@@ -57,25 +67,29 @@ def test_it_ends_before_the_next_import_if_one_has_opened_a_gpu(
     assert len(FILES) == 1
 
 
+def problem_after(site: Path, opening: str) -> str:
+    """Return why a process that has run this while it imported a module may not be in standby."""
+    (site / "opening_package.py").write_text(f"import socket\n{opening}")
+    path = os.pathsep.join([str(site), *filter(None, sys.path)])
+    done = subprocess.run(
+        [sys.executable, "-c", PROGRAM],
+        env={**os.environ, "PYTHONPATH": path},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    return done.stdout.strip()
+
+
 @pytest.mark.guarantee("standby-takes-only-what-is-left")
 @pytest.mark.parametrize("kind", ["tcp", "udp"])
 def test_it_is_not_used_if_an_import_has_opened_a_port(site: Path, kind: str) -> None:
-    stream = "socket.SOCK_STREAM" if kind == "tcp" else "socket.SOCK_DGRAM"
-    (site / "opening_package.py").write_text(
-        "import socket, sys\n"
-        f"own = socket.socket(type={stream})\n"
-        "own.bind(('127.0.0.1', 0))\n"
-        + ("own.listen()\n" if kind == "tcp" else "")
-        + "sys.opened_in_standby.append(own)\n"
-    )
-    assert preparation.problem([]) == ""
-    segments = imported("opening_package")
-    assert preparation.problem(segments) == (
-        f"importing its modules opens a network socket ({kind})"
-    )
+    opening = "own = socket.socket(type=socket.SOCK_{})\nown.bind(('127.0.0.1', 0))\n"
+    opening = opening.format("STREAM" if kind == "tcp" else "DGRAM")
+    if kind == "tcp":
+        opening += "own.listen()\n"
+    assert problem_after(site, opening) == f"importing its modules opens a network socket ({kind})"
 
 
 def test_a_pair_of_local_sockets_is_no_reason(site: Path) -> None:
-    first, second = socket.socketpair()
-    with first, second:
-        assert preparation.problem([]) == ""
+    assert problem_after(site, "pair = socket.socketpair()") == ""
