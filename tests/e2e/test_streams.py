@@ -81,7 +81,8 @@ def test_logs_follow_the_members_and_commands_run_in_them_while_the_job_is_scale
 async def test_a_pods_port_is_forwarded_and_problems_are_reported(
     sandbox: Sandbox,
 ) -> None:
-    port, other = free_port(), free_port()
+    port = free_port()
+    other = free_port()
     echo = (
         "import socketserver as s\n"
         "class Echo(s.StreamRequestHandler):\n"
