@@ -12,6 +12,7 @@ import yaml
 from elasticjob_api import names
 from elasticjob_api.meta import Json
 from elasticjob_kube.resources import SCALE_INS, SCALE_OUTS, SCALE_PLANS, WEBHOOKS
+from elasticjob_localcluster.controlplane.ports import free_port
 
 from tests.support import admission
 from tests.support.e2e import images
@@ -27,7 +28,7 @@ TOO_MANY = "spec.count: 9 more than 1: 10 members of role worker would be above 
 @pytest.fixture
 async def guarded(cluster: TargetCluster) -> AsyncIterator[Sandbox]:
     """Create a namespace whose operator serves the admission webhook."""
-    port = admission.free_port()
+    port = free_port()
     name = f"e2e-{uuid.uuid4().hex[:8]}"
     async with new_sandbox(cluster, *admission.arguments(name, port)) as sandbox:
         if cluster.deployed:

@@ -20,10 +20,10 @@ from aiohttp import web
 from elasticjob_api import names
 from elasticjob_client.hub import serve_hub
 from elasticjob_kube.access import Access
+from elasticjob_localcluster.controlplane.ports import free_port
 from elasticjob_operator.admission_server import SERVICE, serve_admission
 from elasticjob_operator.certificates import new_admission_secrets
 
-from tests.support.admission import free_port
 from tests.support.fuzz.http_requests import Connect, HttpRequests, hold_halves, send_inputs
 from tests.support.grpc_agent import SECONDS
 from tests.support.operator_process import job

@@ -23,6 +23,7 @@ from elasticjob_kube.resources import (
 )
 from elasticjob_kube.session import Kube, connect
 from elasticjob_localcluster.cluster import Cluster
+from elasticjob_localcluster.controlplane.ports import free_port
 
 from tests.support import admission
 from tests.support.bad_input import CASES, FINISHED, RUNNING, SUSPENDED, Bad
@@ -43,7 +44,7 @@ def prepared_namespace(cluster: Cluster, tmp_path_factory: pytest.TempPathFactor
     namespace = "bad-input"  # messages contain it
     log = tmp_path_factory.mktemp("bad-input") / "log"
     command = [OPERATOR, "--kubeconfig", str(cluster.kubeconfig), "--namespace", namespace]
-    port = admission.free_port()
+    port = free_port()
     command += ["--master-image", "master:1", *admission.arguments(namespace, port)]
     asyncio.run(_with_kube(cluster, _make_namespace, namespace))
     with log.open("wb") as output:

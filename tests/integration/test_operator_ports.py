@@ -14,8 +14,9 @@ import pytest
 from elasticjob_kube.resources import ELASTIC_JOBS
 from elasticjob_kube.session import Kube
 from elasticjob_localcluster.cluster import Cluster
+from elasticjob_localcluster.controlplane.ports import free_port
 
-from tests.support.admission import arguments, free_port
+from tests.support.admission import arguments
 from tests.support.operator_process import job, workers
 from tests.support.wait import until
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import socket
 from collections.abc import Mapping
 
 import yaml
@@ -12,12 +11,6 @@ from elasticjob_kube.session import Kube
 
 from tests.support.deploy_tools import DEPLOY
 from tests.support.wait import until
-
-
-def free_port() -> int:
-    """Return a port that no server uses now."""
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        return int(server.getsockname()[1])
 
 
 def arguments(name: str, port: int) -> list[str]:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import base64
 import os
-import socket
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager, suppress
 from functools import partial
@@ -19,6 +18,7 @@ from elasticjob_kube.errors import KubeError, NotFound, TryLater
 from elasticjob_kube.resources import CRDS, KUEUE_FLAVORS, KUEUE_WORKLOADS, SECRETS, Resource
 from elasticjob_kube.retry import retry
 from elasticjob_kube.session import Kube, connect
+from elasticjob_localcluster.controlplane.ports import free_port
 
 from tests.support.self_signed import self_signed
 from tests.support.wait import until
@@ -90,7 +90,7 @@ async def manager(
     program = await asyncio.to_thread(find_kueue, os.environ)
     directory.mkdir(exist_ok=True)
     pair = self_signed("localhost")
-    port = _free_port()
+    port = free_port()
     (directory / "tls.crt").write_bytes(pair.certificate_pem)
     (directory / "tls.key").write_bytes(pair.key_pem)
     config = {
@@ -199,10 +199,3 @@ def _made(resource: Resource, name: str, **spec: Any) -> Json:
         "metadata": {"name": name},
         "spec": spec,
     }
-
-
-def _free_port() -> int:
-    with socket.socket() as found:
-        found.bind(("127.0.0.1", 0))
-        port: int = found.getsockname()[1]
-        return port

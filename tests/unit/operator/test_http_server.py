@@ -16,6 +16,7 @@ from elasticjob_kube.access import Access
 from elasticjob_kube.connection import open_http
 from elasticjob_kube.errors import NoAccess
 from elasticjob_kube.session import Kube, connect
+from elasticjob_localcluster.controlplane.ports import free_port
 from elasticjob_operator import job_metrics
 from elasticjob_operator.core.partitioning import Partition
 from elasticjob_operator.http_server import OperatorState, serve_http
@@ -32,13 +33,6 @@ async def state() -> AsyncIterator[OperatorState]:
     access = Access("http://127.0.0.1:1", None, None, None)  # type: ignore[arg-type]
     async with open_http(access) as http:
         yield OperatorState(Kube(http, access, user_agent="tests", connections=1))
-
-
-def free_port() -> int:
-    with socket.socket() as chosen:
-        chosen.bind(("127.0.0.1", 0))
-        port: int = chosen.getsockname()[1]
-        return port
 
 
 async def get(port: int, path: str) -> tuple[int, str]:
