@@ -51,7 +51,8 @@ class AgentConnection:
         self._path = path
         self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         self._changed = threading.Condition()
-        self._lines: deque[str] = deque(map(_line, _introduction()))
+        self._introduction = "".join(map(_line, _introduction()))
+        self._lines: deque[str] = deque()
         self._report: dict[str, Any] = {}
         self._reported_at = time.monotonic()
         self._step: int | None = None
@@ -61,7 +62,7 @@ class AgentConnection:
         self._pending_calls: dict[int, Future[dict[str, Any]]] = {}
         self._last_call_id = 0
         self._writer_idle = False
-        self._writing = False
+        self._writing = bool(self._introduction)
         self._disconnected = False
         self._announced_stoppable = False
         self.stop_event = threading.Event()
@@ -183,6 +184,8 @@ class AgentConnection:
         try:
             self._socket.connect(self._path)
             threading.Thread(target=self._read, name="elasticjob-read", daemon=True).start()
+            # Before any report: the agent reads which process a report is of from this.
+            self._socket.sendall(self._introduction.encode())
             while lines := self._wait_for_lines():
                 self._socket.sendall("".join(lines).encode())
         except (OSError, RuntimeError):

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import os
 import select
+import socket
 import subprocess
 import sys
 import time
@@ -16,8 +18,10 @@ import elasticjob
 import numpy
 import pytest
 from elasticjob import _agent_connection
+from elasticjob_api import names
 
 from tests.support.fake_agent import fake_agent
+from tests.support.wait import wait_until
 
 
 def test_steps_samples_and_seconds_add_up_however_they_are_merged(
@@ -41,6 +45,30 @@ def test_steps_samples_and_seconds_add_up_however_they_are_merged(
         assert agent.reports[-1]["saved_bytes"] == 5_000
         assert agent.reports[-1]["total"] == 5_000
         assert agent.reports[-1]["metrics"] == {"loss": 1 / 5_000}
+
+
+@pytest.mark.guarantee("several-processes-per-pod")
+def test_a_process_says_which_it_is_before_its_first_report(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(names.ENV_LOCAL_RANK, "2")
+    monkeypatch.setenv(names.ENV_LOCAL_SIZE, "3")
+    path = str(tmp_path / "socket")
+    with socket.socket(socket.AF_UNIX) as server, socket.socket(socket.AF_UNIX) as earlier:
+        server.bind(path)
+        server.listen(0)
+        earlier.connect(path)  # the next one waits
+        connection = _agent_connection.AgentConnection(path)
+        connection.report(1, None, 8.0, {}, 0.0)
+        server.accept()[0].close()
+        accepted, _ = server.accept()
+        with accepted, accepted.makefile() as received:
+            first = json.loads(received.readline())
+            second = json.loads(received.readline())
+    wait_until("the connection has ended", lambda: connection._disconnected)
+    connection.close_inherited_socket()
+    assert first == {"process": 2, "of": 3}
+    assert second["samples"] == 8.0
 
 
 def test_an_agent_that_does_not_read_costs_neither_time_nor_memory(
