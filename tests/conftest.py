@@ -6,7 +6,9 @@ Each cluster is started once per test run, by the first test that needs it.
 import asyncio
 import fcntl
 import gc
+import logging
 import os
+import threading
 from collections.abc import AsyncIterator, Iterator, Mapping
 from contextlib import contextmanager
 from functools import partial
@@ -125,6 +127,19 @@ def no_session_left_open() -> Iterator[None]:
     if left:
         places = close(left)
         pytest.fail(f"the test has left HTTP sessions open, made at\n{places}")
+
+
+@pytest.fixture
+def caplog(caplog: pytest.LogCaptureFixture) -> Iterator[pytest.LogCaptureFixture]:
+    """Leave out what threads of earlier tests log, such as one that retries an export."""
+    earlier = set(threading.enumerate()) - {threading.current_thread()}
+
+    def of_this_test(record: logging.LogRecord) -> bool:
+        return threading.current_thread() not in earlier
+
+    caplog.handler.addFilter(of_this_test)
+    yield caplog
+    caplog.handler.removeFilter(of_this_test)
 
 
 @pytest.fixture(autouse=True, scope="module")
