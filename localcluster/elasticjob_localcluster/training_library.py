@@ -17,7 +17,9 @@ from elasticjob_api import names
 def with_training_library(environment: Mapping[str, str], folder: Path) -> dict[str, str]:
     """Return an environment whose PYTHONPATH ends with the library.
 
-    A folder, which need not exist, gets links to the library alone.
+    Args:
+        environment: the variables of the program.
+        folder: gets links to the library alone; it is created if it is missing.
     """
     folder.mkdir(exist_ok=True)
     for name in names.LIBRARY_PACKAGES:
