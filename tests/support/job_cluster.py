@@ -22,6 +22,12 @@ def pod_names(cluster: Cluster, role: str = "worker") -> list[str]:
     return [pod["metadata"]["name"] for pod in cluster.kube.pods(role)]
 
 
+def ending(cluster: Cluster) -> list[str]:
+    """Return the names of the pods that are being deleted."""
+    pods = cluster.kube.all(PODS)
+    return [pod["metadata"]["name"] for pod in pods if "deletionTimestamp" in pod["metadata"]]
+
+
 def status_of(cluster: Cluster) -> Json:
     found: Json = cluster.kube.objects[ELASTIC_JOBS, JOB]["status"]
     return found
@@ -33,15 +39,11 @@ def condition(cluster: Cluster, kind: str) -> tuple[str, str]:
 
 
 def set_suspend(cluster: Cluster, value: bool) -> None:
-    cluster.kube.edit(
-        ELASTIC_JOBS, JOB, lambda spec: spec.setdefault("runPolicy", {}).update(suspend=value)
-    )
+    cluster.edit_policy(suspend=value)
 
 
 def set_stop(cluster: Cluster) -> None:
-    cluster.kube.edit(
-        ELASTIC_JOBS, JOB, lambda spec: spec.setdefault("runPolicy", {}).update(stop=True)
-    )
+    cluster.edit_policy(stop=True)
 
 
 def end_training(

@@ -6,6 +6,7 @@ drain and end, only when the test calls for it, so every history is repeatable.
 
 from __future__ import annotations
 
+import asyncio
 import dataclasses
 import random
 import time
@@ -216,37 +217,30 @@ class Cluster:
 
     def run_pods(self) -> None:
         """Let every pod take one step: start, drain or terminate."""
-        draining = {
-            name
-            for plan in self.kube.all(SCALE_PLANS)
-            if plan.get("status", {}).get("phase") == "Draining"
-            for name in plan["status"].get("drainingPods", ())
-        }
-        for pod in self.kube.all(PODS):
-            name = pod["metadata"]["name"]
-            phase = pod["status"]["phase"]
-            if "deletionTimestamp" in pod["metadata"]:
-                self.kube.remove(PODS, name)
-            elif name in draining and phase == "Running":
-                self.end(name, names.EXIT_DRAINED)
-            elif phase == "Pending":
-                self.kube.set_status(
-                    PODS, name, phase="Running", conditions=[{"type": "Ready", "status": "True"}]
-                )
+        run_pods(self.kube)
 
     def end(self, name: str, code: int, reason: str = "Error") -> None:
         """Let a pod's training container end."""
-        terminated = {"exitCode": code, "reason": reason if code else "Completed"}
-        self.kube.set_status(
-            PODS,
-            name,
-            phase="Failed" if code else "Succeeded",
-            conditions=[],
-            containerStatuses=[{"name": "train", "state": {"terminated": terminated}}],
-        )
+        end_container(self.kube, name, code, reason)
 
     def job(self) -> ElasticJob:
         return msgspec.convert(self.kube.objects[ELASTIC_JOBS, JOB], ElasticJob)
+
+    async def events(self) -> list[str]:
+        """Return reason and note of each Event that was sent about the job."""
+        await asyncio.sleep(0)  # they are sent in the background
+        about_job = (each for each in self.kube.events if each["regarding"]["name"] == JOB)
+        return [f"{each['reason']}: {each['note']}" for each in about_job]
+
+    def edit_role(self, role: str = "worker", **fields: Any) -> None:
+        """Edit a role of the job's spec as a user does."""
+        self.kube.edit(ELASTIC_JOBS, JOB, lambda spec: spec["replicaSpecs"][role].update(fields))
+
+    def edit_policy(self, **fields: Any) -> None:
+        """Edit the job's runPolicy as a user does."""
+        self.kube.edit(
+            ELASTIC_JOBS, JOB, lambda spec: spec.setdefault("runPolicy", {}).update(fields)
+        )
 
     def check(self) -> None:
         """Check after each write that no member has two live pods."""
@@ -284,6 +278,43 @@ class Cluster:
         for request in (*self.kube.all(SCALE_INS), *self.kube.all(SCALE_OUTS)):
             assert request["status"]["phase"] in ("ScaleSucceeded", "ScaleFailed"), request
         assert job.status.current_plan is None
+
+
+def run_pods(kube: FakeKube) -> None:
+    """Let every pod take one step: start, drain or terminate."""
+    draining = {
+        name
+        for plan in kube.all(SCALE_PLANS)
+        if plan.get("status", {}).get("phase") == "Draining"
+        for name in plan["status"].get("drainingPods", ())
+    }
+    for pod in kube.all(PODS):
+        name = pod["metadata"]["name"]
+        phase = pod["status"]["phase"]
+        if "deletionTimestamp" in pod["metadata"]:
+            kube.remove(PODS, name)
+        elif name in draining and phase == "Running":
+            end_container(kube, name, names.EXIT_DRAINED)
+        elif phase == "Pending":
+            make_ready(kube, name)
+
+
+def make_ready(kube: FakeKube, name: str) -> None:
+    """Let a pod run and be ready."""
+    ready = {"type": "Ready", "status": "True"}
+    kube.set_status(PODS, name, phase="Running", conditions=[ready])
+
+
+def end_container(kube: FakeKube, name: str, code: int, reason: str = "Error") -> None:
+    """Let a pod's training container end."""
+    terminated = {"exitCode": code, "reason": reason if code else "Completed"}
+    kube.set_status(
+        PODS,
+        name,
+        phase="Failed" if code else "Succeeded",
+        conditions=[],
+        containerStatuses=[{"name": "train", "state": {"terminated": terminated}}],
+    )
 
 
 def job_body(replicas: int | None, least: int, most: int | None, **spec: Any) -> Json:

@@ -33,6 +33,8 @@ class FakeKube:
         actor: the operator's process that sends the present request; None for all other clients.
         crash_in: the number of writes after which the operator dies.
         lose_answer_in: the number of writes after which the answer of one is lost.
+        before_create: is called with each new object, which it may change, or refuse by an error.
+        events: the Events that were sent.
     """
 
     def __init__(self, now: Callable[[], float] | None = None) -> None:
@@ -48,6 +50,8 @@ class FakeKube:
         self.created_names: set[tuple[str, str]] = set()
         self.actor: Any = None
         self.after_write: Callable[[], None] = lambda: None
+        self.before_create: Callable[[Resource, Json], None] | None = None
+        self.events: builtins.list[Json] = []
 
     def low_priority(self) -> FakeKube:
         return self
@@ -79,12 +83,15 @@ class FakeKube:
 
     async def create(self, resource: Resource, namespace: str | None, body: Any) -> Json:
         if resource == EVENTS:
+            self.events.append(body)
             return {}
+        made = copied(body)
+        if self.before_create is not None:
+            self.before_create(resource, made)
         answered = self._write()
         name = body["metadata"]["name"]
         if (resource, name) in self.objects:
             raise AlreadyExists(409, "AlreadyExists", f"{resource.plural} {name!r} already exists")
-        made = copied(body)
         given = made["metadata"]  # a test may give one object the time of another one
         made["metadata"] = {
             # Not in the order of creation, as on a real server.

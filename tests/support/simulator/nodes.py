@@ -12,7 +12,14 @@ from typing import Any, Literal
 from elasticjob_api import names
 from elasticjob_api.meta import Json
 from elasticjob_kube.errors import Refused
-from elasticjob_kube.resources import PODS, SCALE_INS, SCALE_OUTS, SCALE_PLANS, Resource
+from elasticjob_kube.resources import (
+    ELASTIC_JOBS,
+    PODS,
+    SCALE_INS,
+    SCALE_OUTS,
+    SCALE_PLANS,
+    Resource,
+)
 from elasticjob_operator.core.decide import decide
 from elasticjob_operator.errors import StaleState
 from elasticjob_operator.job_keys import JobKey
@@ -42,6 +49,12 @@ class Nodes:
     stuck: Callable[[Json], str] = lambda _: ""
     agents: bool = True
     lost: frozenset[str] = frozenset()
+
+    async def started(self) -> Nodes:
+        """Return these nodes when their job runs."""
+        await self.cluster.create(ELASTIC_JOBS, self.cluster._body)
+        await self.settle()
+        return self
 
     async def settle(self, *, turns: int = 500) -> None:
         """Let operator, kubelets and agents work until all plans have ended and changes stop."""
@@ -207,18 +220,16 @@ def refuse_resizes(
 
 def limit_pods(cluster: Cluster, most: int) -> None:
     """Let the API server refuse members' pods above a quota."""
-    create = cluster.kube.create
 
-    async def limited(resource: Resource, namespace: str | None, body: Any) -> Json:
+    def limited(resource: Resource, body: Json) -> None:
         if (
             resource == PODS
             and len(cluster.kube.pods()) >= most
             and names.LABEL_INDEX in body["metadata"]["labels"]
         ):
             raise Refused(403, "Forbidden", f"exceeded quota: pods={most}")
-        return await create(resource, namespace, body)
 
-    cluster.kube.create = limited  # type: ignore[method-assign]
+    cluster.kube.before_create = limited
 
 
 def _ready() -> Json:

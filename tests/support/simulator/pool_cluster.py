@@ -33,7 +33,15 @@ from elasticjob_operator.reconcile import Reconciler
 from elasticjob_operator.store import Store
 from elasticjob_operator.work_queue import Retry
 
-from tests.support.simulator.cluster import CUSTOM, DEFAULTS, NAMESPACE, free_of_cost, job_body
+from tests.support.simulator.cluster import (
+    CUSTOM,
+    DEFAULTS,
+    NAMESPACE,
+    end_container,
+    free_of_cost,
+    job_body,
+    run_pods,
+)
 from tests.support.simulator.fake_kube import Crash, FakeKube, copied
 
 POOL = "pool"
@@ -131,42 +139,16 @@ class PoolCluster:
                 self.kube.crash_in = None
                 self.deaths += 1
                 self.operator = _Operator(self.kube)
-            self._run_pods()
+            run_pods(self.kube)
             quiet = quiet + 1 if self.kube.version == before else 0
             if quiet == 3:
                 return
         raise AssertionError("the cluster does not come to rest")
 
-    def _run_pods(self) -> None:
-        """Let every pod take one step: start, drain or terminate."""
-        plans = [plan for plan in self.kube.all(SCALE_PLANS) if "status" in plan]
-        draining = {name for plan in plans for name in plan["status"].get("drainingPods", ())}
-        for pod in self.kube.all(PODS):
-            name = pod["metadata"]["name"]
-            phase = pod["status"]["phase"]
-            if "deletionTimestamp" in pod["metadata"]:
-                self.kube.remove(PODS, name)
-            elif name in draining and phase == "Running":
-                self.end(name, names.EXIT_DRAINED)
-            elif phase == "Pending":
-                ready = [{"type": "Ready", "status": "True"}]
-                self.kube.set_status(PODS, name, phase="Running", conditions=ready)
-
-    def end(self, name: str, code: int) -> None:
-        """Let a pod's training container end."""
-        terminated = {"exitCode": code, "reason": "Error" if code else "Completed"}
-        self.kube.set_status(
-            PODS,
-            name,
-            phase="Failed" if code else "Succeeded",
-            conditions=[],
-            containerStatuses=[{"name": "train", "state": {"terminated": terminated}}],
-        )
-
     def finish(self, job: str) -> None:
         """Let all members of a job end with success."""
         for pod in self.members(job):
-            self.end(pod["metadata"]["name"], 0)
+            end_container(self.kube, pod["metadata"]["name"], 0)
 
     def members(self, job: str) -> list[Json]:
         """Return the running pods of a job's workers."""

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import asyncio
 from typing import Any
 
-from elasticjob_api.meta import Json
-from elasticjob_kube.resources import ELASTIC_JOBS, EVENTS, Resource
+from elasticjob_kube.resources import ELASTIC_JOBS, Resource
 
 from tests.support.simulator.cluster import JOB, Cluster
 from tests.support.simulator.fake_kube import copied
@@ -16,29 +14,13 @@ MOST = 6
 
 
 class WatchedCluster(Cluster):
-    """A cluster that records events, and checks that no role has more than MOST live pods."""
+    """A cluster that checks that no role has more than MOST live pods."""
 
     def __init__(self, **spec: Any) -> None:
         super().__init__(most=MOST, **spec)
-        self.events: list[str] = []
-        create = self.kube.create
-
-        async def recorded(resource: Resource, namespace: str | None, body: Any) -> Json:
-            if resource == EVENTS:
-                self.events.append(f"{body['reason']}: {body['note']}")
-            return await create(resource, namespace, body)
-
-        self.kube.create = recorded  # type: ignore[method-assign]
 
     async def settle(self, *, turns: int = 200) -> None:
-        """Run the cluster until nothing changes, and wait until the events are sent."""
         await super().settle(turns=turns)
-        await self.send_events()
-
-    async def send_events(self) -> None:
-        """Wait until the operator has sent its events."""
-        for _ in range(20):
-            await asyncio.sleep(0)
 
     def check(self) -> None:
         super().check()

@@ -35,10 +35,10 @@ from elasticjob_operator.core.manifests.infrastructure import correction_patch
 from elasticjob_operator.core.manifests.master_pod import master_pod
 from elasticjob_operator.ensure_infrastructure import ensure_infrastructure
 from elasticjob_operator.errors import COLLECTION_SECONDS
-from elasticjob_operator.events import Events
 from elasticjob_operator.job_keys import JobKey
 from elasticjob_operator.work_queue import Retry
 
+from tests.support.job_cluster import pod_names
 from tests.support.simulator.cluster import DEFAULTS, JOB, NAMESPACE, Cluster, Operator, job_body
 
 KEY = JobKey(NAMESPACE, JOB)
@@ -256,9 +256,7 @@ async def test_the_pod_group_comes_before_the_pods_and_follows_min_replicas() ->
     later = [*cluster.kube.pods(), *cluster.kube.pods(names.ROLE_MASTER)]
     made = "creationTimestamp"
     assert all(group["metadata"][made] < pod["metadata"][made] for pod in later)
-    cluster.kube.edit(
-        ELASTIC_JOBS, JOB, lambda spec: spec["replicaSpecs"]["worker"].update(minReplicas=1)
-    )
+    cluster.edit_role(minReplicas=1)
     await cluster.settle()
     assert cluster.kube.objects[VOLCANO_POD_GROUPS, JOB]["spec"]["minMember"] == 2
     cluster.kube.edit(
@@ -291,32 +289,24 @@ async def test_a_native_gang_is_as_large_as_the_job_needs_it_now() -> None:
     assert count() == 2, "an ended pod does not count any more"
 
 
-async def test_only_changes_by_other_clients_are_reported_as_restored_and_not_those_of_the_job(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    said: list[str] = []
-    monkeypatch.setattr(
-        Events, "emit", lambda _self, _job, event: said.append(f"{event.reason} {event.note}")
-    )
+async def test_changes_by_other_clients_are_reported_as_restored_and_not_those_of_the_job() -> None:
     cluster = Cluster(replicas=3, least=2, **policy("volcano"))
     role = (ROLES, names.master_service(JOB))
     await cluster.start()
     cluster.kube.edit(ELASTIC_JOBS, JOB, lambda spec: spec.update(autoscaling={"enabled": True}))
     await cluster.settle()
-    cluster.kube.edit(
-        ELASTIC_JOBS, JOB, lambda spec: spec["replicaSpecs"]["worker"].update(minReplicas=1)
-    )
+    cluster.edit_role(minReplicas=1)
     await cluster.settle()
     rules = cluster.kube.objects[role]["rules"]
     assert names.profile_config_map(JOB) in str(rules), "the master may write the profile now"
     assert cluster.kube.objects[VOLCANO_POD_GROUPS, JOB]["spec"]["minMember"] == 2
-    assert [text for text in said if text.startswith("Restored")] == []
+    assert [text for text in await cluster.events() if "Restored" in text] == []
     cluster.kube._store(ROLES, {**cluster.kube.objects[role], "rules": []})
     cluster.operator.store.infrastructure(cluster.job()).invalidate()  # the watch has noticed it
     await cluster.settle()
     assert cluster.kube.objects[role]["rules"] == rules
-    assert [text for text in said if text.startswith("Restored")] == [
-        f"Restored Role {names.master_service(JOB)} had other contents and is corrected"
+    assert [text for text in await cluster.events() if "Restored" in text] == [
+        f"Restored: Role {names.master_service(JOB)} had other contents and is corrected"
     ]
 
 
@@ -330,19 +320,17 @@ async def test_only_changes_by_other_clients_are_reported_as_restored_and_not_th
     ids=["no group", "no kind"],
 )
 async def test_without_the_definition_the_job_says_which_one_and_starts_when_it_appears(
-    kind: str, answer: NotFound, monkeypatch: pytest.MonkeyPatch
+    kind: str, answer: NotFound
 ) -> None:
     cluster = Cluster(replicas=2, **policy(kind))
-    create = cluster.kube.create
     tries = list[str]()
 
-    async def unknown_kind(resource: Resource, namespace: str | None, body: Any) -> Any:
+    def unknown_kind(resource: Resource, body: Json) -> None:
         if resource == GROUPS[kind]:
             tries.append(body["metadata"]["name"])
             raise answer
-        return await create(resource, namespace, body)
 
-    monkeypatch.setattr(cluster.kube, "create", unknown_kind)
+    cluster.kube.before_create = unknown_kind
     await cluster.create(ELASTIC_JOBS, cluster._body)
     await cluster.operator.watch()
     for _ in range(3):
@@ -357,31 +345,25 @@ async def test_without_the_definition_the_job_says_which_one_and_starts_when_it_
     with pytest.raises(Retry):
         await cluster.operator.reconciler.reconcile(KEY)
     assert cluster.kube.raw[ELASTIC_JOBS, JOB] == before, "reported once"
-    monkeypatch.setattr(cluster.kube, "create", create)
+    cluster.kube.before_create = None
     await cluster.settle()
     cluster.check_final_state()
-    assert [pod["metadata"]["name"] for pod in cluster.kube.pods()] == [
+    assert pod_names(cluster) == [
         "job-worker-0",
         "job-worker-1",
     ]
-    assert [pod["metadata"]["name"] for pod in cluster.kube.pods(names.ROLE_MASTER)] == [
-        "job-master"
-    ], "no name is used up"
+    assert pod_names(cluster, names.ROLE_MASTER) == ["job-master"], "no name is used up"
     assert cluster.job().status.message == ""
 
 
-async def test_a_deleted_namespace_is_not_taken_for_a_missing_definition(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+async def test_a_deleted_namespace_is_not_taken_for_a_missing_definition() -> None:
     cluster = Cluster(replicas=1, **policy("volcano"))
-    create = cluster.kube.create
 
-    async def gone(resource: Resource, namespace: str | None, body: Any) -> Any:
+    def gone(resource: Resource, body: Json) -> None:
         if resource == VOLCANO_POD_GROUPS:
             raise NotFound(404, "NotFound", 'namespaces "ns" not found')
-        return await create(resource, namespace, body)
 
-    monkeypatch.setattr(cluster.kube, "create", gone)
+    cluster.kube.before_create = gone
     with pytest.raises(NotFound, match="namespaces"):
         await ensure_infrastructure(cluster.operator.session, job(cluster._body))
 
@@ -440,9 +422,7 @@ async def test_before_another_master_is_made_it_is_checked_that_it_can_run() -> 
     cluster.end("job-master", 1)
     await cluster.settle()
     assert (SERVICES, names.master_service(JOB)) in cluster.kube.objects
-    assert [pod["metadata"]["name"] for pod in cluster.kube.pods(names.ROLE_MASTER)] == [
-        "job-master-1"
-    ]
+    assert pod_names(cluster, names.ROLE_MASTER) == ["job-master-1"]
 
 
 @pytest.mark.parametrize("resource", [SECRETS, SERVICES, VOLCANO_POD_GROUPS])
@@ -487,21 +467,15 @@ def of_earlier_job(
 @pytest.mark.guarantee("job-recreated-under-its-name")
 @pytest.mark.parametrize("resource", [SECRETS, SERVICES, SCALE_PLANS])
 async def test_a_job_made_again_says_nothing_while_the_old_ones_objects_are_being_collected(
-    resource: Resource, monkeypatch: pytest.MonkeyPatch
+    resource: Resource,
 ) -> None:
-    said: list[str] = []
-    monkeypatch.setattr(
-        Events, "emit", lambda _self, _job, event: said.append(f"{event.reason} {event.note}")
-    )
     cluster = Cluster()
     name = names.master_service(JOB)
     cluster.kube.now = time.time
     if resource == SCALE_PLANS:
         await cluster.start()
         name = f"{JOB}-spec-{cluster.job().metadata.generation + 1}"
-        cluster.kube.edit(
-            ELASTIC_JOBS, JOB, lambda spec: spec["replicaSpecs"]["worker"].update(replicas=3)
-        )
+        cluster.edit_role(replicas=3)
     else:
         await cluster.create(ELASTIC_JOBS, cluster._body)
     await cluster.kube.create(
@@ -515,20 +489,14 @@ async def test_a_job_made_again_says_nothing_while_the_old_ones_objects_are_bein
             await cluster.operator.reconciler.reconcile(KEY)
         assert retry.value.longest <= 10
     assert name not in cluster.job().status.message
-    assert not [text for text in said if text.startswith("Refused")]
+    assert not [text for text in await cluster.events() if "Refused" in text]
     cluster.kube.remove(resource, name)
     await cluster.settle()
     cluster.check_final_state()
     assert len(cluster.kube.pods("worker")) == cluster.job().spec.replica_specs["worker"].replicas
 
 
-async def test_objects_of_an_earlier_job_that_stay_for_long_are_reported(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    said: list[str] = []
-    monkeypatch.setattr(
-        Events, "emit", lambda _self, _job, event: said.append(f"{event.reason} {event.note}")
-    )
+async def test_objects_of_an_earlier_job_that_stay_for_long_are_reported() -> None:
     cluster = Cluster()
     name = names.master_service(JOB)
     cluster.kube.now = lambda: time.time() - COLLECTION_SECONDS - 1
@@ -538,7 +506,7 @@ async def test_objects_of_an_earlier_job_that_stay_for_long_are_reported(
     with pytest.raises(Retry):
         await cluster.operator.reconciler.reconcile(KEY)
     owner = f"an earlier ElasticJob {JOB} until the garbage collector has deleted it"
-    assert f"Refused Secret {name} belongs to {owner}" in said
+    assert f"Refused: Secret {name} belongs to {owner}" in await cluster.events()
 
 
 @pytest.mark.parametrize(

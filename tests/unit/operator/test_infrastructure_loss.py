@@ -9,10 +9,10 @@ import msgspec
 import pytest
 from elasticjob_api import names
 from elasticjob_api.elasticjob import ElasticJob
+from elasticjob_api.meta import Json
 from elasticjob_kube.errors import Refused
 from elasticjob_kube.resources import (
     CONFIG_MAPS,
-    ELASTIC_JOBS,
     NETWORK_POLICIES,
     PODS,
     SECRETS,
@@ -29,7 +29,7 @@ from elasticjob_operator.core.manifests.infrastructure import (
 from elasticjob_operator.infrastructure_watch import InfrastructureWatch, Metadata
 from elasticjob_operator.job_keys import JobKey
 
-from tests.support.job_cluster import pod_names
+from tests.support.job_cluster import ending, pod_names
 from tests.support.simulator.cluster import JOB, Cluster, Operator, job_body
 from tests.support.wait import until
 
@@ -69,13 +69,11 @@ async def test_no_member_is_created_before_deleted_objects_are_restored(
     watch(cluster, changed)._handler(SERVICES)(service, None)
     assert [key.name for key in changed] == [JOB]
     created: list[str] = []
-    create = cluster.kube.create
 
-    async def recorded(resource: Resource, namespace: str | None, body: Any) -> Any:
+    def recorded(resource: Resource, body: Json) -> None:
         created.append(body["metadata"]["name"])
-        return await create(resource, namespace, body)
 
-    monkeypatch.setattr(cluster.kube, "create", recorded)
+    cluster.kube.before_create = recorded
     await cluster.settle()
     assert pod_names(cluster) == ["job-worker-0-1", "job-worker-1"]
     assert created.index(MASTER) < created.index("job-worker-0-1")
@@ -85,18 +83,16 @@ async def test_a_lost_service_whose_address_another_has_taken_is_restored_at_a_n
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     cluster = Cluster(replicas=2)
-    create = cluster.kube.create
     asked = []
 
-    async def allocating(resource: Resource, namespace: str | None, body: Any) -> Any:
+    def allocating(resource: Resource, body: Json) -> None:
         if (resource, body["metadata"]["name"]) == (SERVICES, MASTER):
             asked.append(address := body["spec"].get("clusterIP"))
             if address is not None:
                 raise Refused(422, "Invalid", "spec.clusterIPs: the IP is already allocated")
             body["spec"]["clusterIP"] = f"10.0.0.{len(asked)}"
-        return await create(resource, namespace, body)
 
-    monkeypatch.setattr(cluster.kube, "create", allocating)
+    cluster.kube.before_create = allocating
     await cluster.start()
     service = metadata_of(cluster, SERVICES, MASTER)
     cluster.kube.remove(SERVICES, MASTER)
@@ -130,12 +126,9 @@ async def test_a_lost_secret_replaces_all_pods_members_first() -> None:
     cluster.kube.version += 10  # each is a second of the API server's clock
     cluster.operator = Operator(cluster.kube)  # a new process, which has never seen the contents
     await cluster.run_operator()
-    ending = [
-        pod["metadata"]["name"]
-        for pod in cluster.kube.all(PODS)
-        if "deletionTimestamp" in pod["metadata"]
-    ]
-    assert ending == ["job-worker-0", "job-worker-1"], "the master they save through goes last"
+    assert ending(cluster) == ["job-worker-0", "job-worker-1"], (
+        "the master they save through goes last"
+    )
     await cluster.settle()
     assert pod_names(cluster) == ["job-worker-0-1", "job-worker-1-2"]
     assert pod_names(cluster, names.ROLE_MASTER) == ["job-master-1"]
@@ -195,12 +188,10 @@ async def test_a_lost_secret_is_restored_as_it_was_while_pods_have_its_contents(
         cluster.operator.store.infrastructure(job).invalidate()
         await cluster.settle()
         assert cluster.kube.objects[SECRETS, MASTER]["data"] == contents
-    cluster.kube.edit(
-        ELASTIC_JOBS, JOB, lambda spec: spec.setdefault("runPolicy", {}).update(suspend=True)
-    )
+    cluster.edit_policy(suspend=True)
     await cluster.settle()
     cluster.kube.remove(SECRETS, MASTER)
-    cluster.kube.edit(ELASTIC_JOBS, JOB, lambda spec: spec["runPolicy"].update(suspend=False))
+    cluster.edit_policy(suspend=False)
     await cluster.settle()
     assert cluster.kube.objects[SECRETS, MASTER]["data"] != contents, (
         "how a token that has leaked is replaced"

@@ -9,11 +9,11 @@ from typing import Any
 import msgspec
 import pytest
 from elasticjob_api.elasticjob import MAX_REPLICAS
-from elasticjob_kube.resources import ELASTIC_JOBS, PODS, SCALE_PLANS
+from elasticjob_kube.resources import PODS, SCALE_PLANS
 from elasticjob_operator.core.members.reconcile import MAX_CREATES
 
 from tests.support.job_cluster import end_training, new_cluster, pod_names, status_of
-from tests.support.simulator.cluster import JOB, Cluster
+from tests.support.simulator.cluster import Cluster
 
 Calls = Counter[tuple[str, str]]
 _FEW = 10
@@ -49,9 +49,7 @@ def check_bounded(calls: Calls, *, created: int = 0, deleted: int = 0) -> None:
 
 
 async def resize(cluster: Cluster, replicas: int) -> None:
-    cluster.kube.edit(
-        ELASTIC_JOBS, JOB, lambda spec: spec["replicaSpecs"]["worker"].update(replicas=replicas)
-    )
+    cluster.edit_role(replicas=replicas)
     await cluster.settle()
     last = max(cluster.kube.all(SCALE_PLANS), key=lambda plan: str(plan["status"]["startTime"]))
     assert last["status"]["phase"] == "Succeeded", last["status"]

@@ -8,8 +8,9 @@ from typing import Any
 
 import pytest
 from elasticjob_api import names
+from elasticjob_api.meta import Json
 from elasticjob_kube.errors import Conflict, NotFound, Refused, TryLater
-from elasticjob_kube.resources import ELASTIC_JOBS, EVENTS, PODS, SCALE_OUTS, SCALE_PLANS
+from elasticjob_kube.resources import ELASTIC_JOBS, PODS, SCALE_OUTS, SCALE_PLANS, Resource
 from elasticjob_operator import pod_executor, work_queue
 from elasticjob_operator.core.model.actions import EmitEvent, WriteBackReplicas
 from elasticjob_operator.errors import StaleState
@@ -18,6 +19,7 @@ from elasticjob_operator.job_keys import JobKey
 from elasticjob_operator.store import Store
 from elasticjob_operator.work_queue import Retry, WorkQueue
 
+from tests.support.job_cluster import pod_names
 from tests.support.simulator.cluster import JOB, NAMESPACE, Cluster, job_body
 from tests.support.simulator.nodes import limit_pods
 
@@ -45,21 +47,19 @@ async def test_a_refusal_is_reported_in_the_jobs_status_until_it_ends(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     cluster = Cluster(replicas=2)
-    create = cluster.kube.create
 
-    async def refusing(resource: Any, namespace: str | None, body: Any) -> Any:
+    def refusing(resource: Resource, body: Json) -> None:
         if resource == PODS and names.LABEL_INDEX in body["metadata"]["labels"]:
             raise Refused(403, "Forbidden", "exceeded quota: pods=1")
-        return await create(resource, namespace, body)
 
-    monkeypatch.setattr(cluster.kube, "create", refusing)
+    cluster.kube.before_create = refusing
     await cluster.create(ELASTIC_JOBS, cluster._body)
     await cluster.operator.watch()
     for _ in range(2):
         with pytest.raises(Retry, match="exceeded quota"):
             await cluster.operator.reconciler.reconcile(KEY)
     assert "exceeded quota: pods=1" in cluster.job().status.message
-    monkeypatch.setattr(cluster.kube, "create", create)
+    cluster.kube.before_create = None
     await cluster.settle()
     assert cluster.job().status.message == ""
     cluster.check_final_state()
@@ -93,15 +93,13 @@ async def test_the_operators_own_writes_do_not_shorten_the_pause_after_a_failure
         monkeypatch.setattr(work_queue, pause, 1000.0)
     cluster = Cluster(replicas=1)
     refused = asyncio.Event()
-    create = cluster.kube.create
     tries = list[str]()
 
-    async def refusing(resource: Any, namespace: str | None, body: Any) -> Any:
+    def refusing(resource: Resource, body: Json) -> None:
         if resource == PODS:
             tries.append(body["metadata"]["name"])
             refused.set()
             raise Refused(403, "Forbidden", "exceeded quota")
-        return await create(resource, namespace, body)
 
     def watched() -> None:
         job = copy.deepcopy(cluster.kube.objects[ELASTIC_JOBS, JOB])
@@ -113,7 +111,7 @@ async def test_the_operators_own_writes_do_not_shorten_the_pause_after_a_failure
             queue.add(key)
 
     queue: WorkQueue[JobKey] = WorkQueue(cluster.operator.reconciler.reconcile)
-    monkeypatch.setattr(cluster.kube, "create", refusing)
+    cluster.kube.before_create = refusing
     cluster.kube.after_write = watched
     await cluster.create(ELASTIC_JOBS, cluster._body)
     async with asyncio.timeout(10):
@@ -136,11 +134,11 @@ async def test_every_error_of_the_api_server_leads_to_a_retry(
     monkeypatch.setattr(pod_executor, "_CREATE_RETRY_SECONDS", (0.0,))
     cluster = Cluster(replicas=2)
 
-    async def failing(*_: Any) -> Any:
+    def failing(*_: Any) -> None:
         raise error
 
     await cluster.create(ELASTIC_JOBS, cluster._body)
-    monkeypatch.setattr(cluster.kube, "create", failing)
+    cluster.kube.before_create = failing
     await cluster.operator.watch()
     with pytest.raises(Retry, match=str(error)):
         await cluster.operator.reconciler.reconcile(KEY)
@@ -151,18 +149,16 @@ async def test_creates_that_conflict_on_a_quota_are_repeated(
 ) -> None:
     monkeypatch.setattr(pod_executor, "_CREATE_RETRY_SECONDS", (0.0, 0.0))
     cluster = Cluster(replicas=2)
-    create = cluster.kube.create
     collided = set[str]()
 
-    async def colliding(resource: Any, namespace: str | None, body: Any) -> Any:
+    def colliding(resource: Resource, body: Json) -> None:
         if resource == PODS and (name := body["metadata"]["name"]) not in collided:
             collided.add(name)
             raise Conflict(409, "Conflict", "the object has been modified: resourcequota")
-        return await create(resource, namespace, body)
 
-    monkeypatch.setattr(cluster.kube, "create", colliding)
+    cluster.kube.before_create = colliding
     await cluster.start()
-    assert [pod["metadata"]["name"] for pod in cluster.kube.pods()] == [
+    assert pod_names(cluster) == [
         "job-worker-0",
         "job-worker-1",
     ]
@@ -194,7 +190,7 @@ async def test_a_pod_whose_create_got_no_answer_is_not_created_twice(
     with pytest.raises(Retry):
         await cluster.operator.reconciler.reconcile(KEY)
     await cluster.operator.reconciler.reconcile(KEY)
-    assert [pod["metadata"]["name"] for pod in cluster.kube.pods()] == lost
+    assert pod_names(cluster) == lost
 
 
 @pytest.mark.guarantee("status-conflicts")
@@ -203,9 +199,7 @@ async def test_an_edit_before_the_write_back_is_not_a_refusal() -> None:
     await cluster.start()
     job = cluster.operator.store.job(KEY)
     assert job is not None
-    cluster.kube.edit(
-        ELASTIC_JOBS, JOB, lambda spec: spec["replicaSpecs"]["worker"].update(replicas=5)
-    )
+    cluster.edit_role(replicas=5)
     with pytest.raises(StaleState):
         await cluster.operator.executor.execute(job, [WriteBackReplicas("worker", 3)])
     assert cluster.operator.store.observed(job).last_refusal == ""
@@ -235,9 +229,7 @@ async def test_a_plan_of_another_job_with_the_name_of_a_needed_plan_is_reported_
     await cluster.kube.create(
         SCALE_PLANS, NAMESPACE, {"metadata": metadata, "spec": {"jobName": job}}
     )
-    cluster.kube.edit(
-        ELASTIC_JOBS, JOB, lambda spec: spec["replicaSpecs"]["worker"].update(replicas=3)
-    )
+    cluster.edit_role(replicas=3)
     before = copy.deepcopy(cluster.kube.objects[SCALE_PLANS, name])
     await cluster.operator.watch()
     with pytest.raises(Retry, match="does not belong to this job"):
@@ -286,19 +278,10 @@ async def test_an_invalid_template_fails_the_job_and_names_the_field(
 
 
 async def test_a_change_of_size_is_logged_once_and_is_an_event_of_the_job_and_of_the_plan(
-    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
     caplog.set_level("INFO")
     cluster = Cluster(replicas=2)
-    create = cluster.kube.create
-    sent = []
-
-    async def recording(resource: Any, namespace: str | None, body: Any) -> Any:
-        if resource == EVENTS:
-            sent.append((body["reason"], body["regarding"]["kind"]))
-        return await create(resource, namespace, body)
-
-    monkeypatch.setattr(cluster.kube, "create", recording)
     await cluster.start()
     why = "it is slow:\nERROR a line that is none"
     await cluster.apply(
@@ -306,6 +289,7 @@ async def test_a_change_of_size_is_logged_once_and_is_an_event_of_the_job_and_of
     )
     await cluster.settle()
     await cluster.operator.executor.events.flush()
+    sent = [(each["reason"], each["regarding"]["kind"]) for each in cluster.kube.events]
     started = (
         f"{NAMESPACE}/{JOB}: ScalingStarted: more (Manual): worker 2 to 3; {' '.join(why.split())}"
     )

@@ -7,13 +7,12 @@ from typing import Any
 import pytest
 from elasticjob_api.elasticjob import ElasticJobStatus, Progress
 from elasticjob_api.meta import Json
-from elasticjob_kube.resources import ELASTIC_JOBS, EVENTS, Resource
+from elasticjob_kube.resources import ELASTIC_JOBS
 from elasticjob_operator.core.conditions import CONDITION_TYPES, health_conditions
 from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.support.simulator.cluster import JOB, Cluster
-from tests.support.simulator.fake_kube import FakeKube
 
 SINCE = "2026-01-01T12:00:00Z"
 
@@ -24,26 +23,18 @@ class Watched(Cluster):
     def __init__(self) -> None:
         super().__init__()
         self.kube.now = lambda: self.now
-        self.events: list[tuple[str, str, str]] = []
-        create = self.kube.create
-
-        async def recording(resource: Resource, namespace: str | None, body: Any) -> Json:
-            if resource == EVENTS:
-                self.events.append((body["type"], body["reason"], body["note"]))
-            return await create(resource, namespace, body)
-
-        setattr(self.kube, FakeKube.create.__name__, recording)
-
-    async def settle(self, *, turns: int = 80) -> None:
-        """Let all come to rest, also the events."""
-        await super().settle(turns=turns)
-        await self.operator.executor.events.flush()
 
     async def report(self, **progress: Any) -> None:
         """Write what the master writes, and let the operator see it."""
-        self.events.clear()
+        await self.events()
+        self.kube.events.clear()
         self.kube.set_status(ELASTIC_JOBS, JOB, progress=progress)
         await self.settle()
+
+    async def sent(self) -> list[tuple[str, str, str]]:
+        """Return type, reason and note of the events since the last report."""
+        await self.events()
+        return [(each["type"], each["reason"], each["note"]) for each in self.kube.events]
 
     def condition(self, kind: str) -> tuple[str, str, str] | None:
         """Return status, reason and message of a condition; None when there is none."""
@@ -64,7 +55,7 @@ async def test_a_healthy_job_has_no_such_conditions_and_no_such_events() -> None
     cluster = await running()
     await cluster.report(step=5)
     assert [cluster.condition(kind) for kind in CONDITION_TYPES] == [None] * 4
-    assert cluster.events == []
+    assert await cluster.sent() == []
 
 
 async def test_a_stall_is_a_condition_and_an_event_and_so_is_its_end() -> None:
@@ -72,10 +63,10 @@ async def test_a_stall_is_a_condition_and_an_event_and_so_is_its_end() -> None:
     text = f"no step has been finished since {SINCE}; the last one is 7"
     await cluster.report(step=7, stalledSince=SINCE)
     assert cluster.condition("TrainingStalled") == ("True", "Stalled", text)
-    assert cluster.events == [("Warning", "Stalled", text)]
+    assert await cluster.sent() == [("Warning", "Stalled", text)]
     await cluster.report(step=8)
     assert cluster.condition("TrainingStalled") == ("False", "Resumed", "")
-    assert cluster.events == [("Normal", "Resumed", "steps are finished again")]
+    assert await cluster.sent() == [("Normal", "Resumed", "steps are finished again")]
 
 
 async def test_stragglers_are_named_and_a_new_one_is_news() -> None:
@@ -87,7 +78,7 @@ async def test_stragglers_are_named_and_a_new_one_is_news() -> None:
         "much slower than the others: job-worker-1",
     )
     await cluster.report(step=2, stragglers=["job-worker-1", "job-worker-0"])
-    assert cluster.events == [
+    assert await cluster.sent() == [
         ("Warning", "StragglersFound", "much slower than the others: job-worker-0, job-worker-1")
     ]
     await cluster.report(step=3)
@@ -125,7 +116,7 @@ async def test_each_restart_of_a_training_process_in_its_pod_is_an_event() -> No
             "TrainingProcessRestarted",
             restart,
         )
-        assert cluster.events == [("Warning", "TrainingProcessRestarted", restart)]
+        assert await cluster.sent() == [("Warning", "TrainingProcessRestarted", restart)]
 
 
 @pytest.mark.guarantee("no-writes-at-rest")
@@ -144,46 +135,41 @@ async def test_what_stays_as_it_is_costs_no_write_and_no_event(progress: Json) -
     version = cluster.kube.writes
     for metric in range(5):
         await cluster.report(step=7, metrics={"loss": float(metric)}, **progress)
-        assert cluster.events == []
+        assert await cluster.sent() == []
     assert cluster.kube.writes == version, "the operator wrote although nothing had changed for it"
 
 
 async def test_a_new_operator_reports_nothing_that_was_reported_before() -> None:
     cluster = await running()
     await cluster.report(step=7, stalledSince=SINCE)
-    cluster.events.clear()
+    await cluster.sent()
+    cluster.kube.events.clear()
     cluster.kube.crash_in = 1
-    cluster.kube.edit(
-        ELASTIC_JOBS, JOB, lambda spec: spec["replicaSpecs"]["worker"].update(replicas=3)
-    )
+    cluster.edit_role(replicas=3)
     await cluster.settle()
-    assert [event for event in cluster.events if event[1] == "Stalled"] == []
+    assert [event for event in await cluster.sent() if event[1] == "Stalled"] == []
     assert cluster.condition("TrainingStalled") is not None
 
 
 async def test_a_suspension_ends_the_conditions_without_an_event_that_training_continues() -> None:
     cluster = await running()
     await cluster.report(step=7, stalledSince=SINCE, stragglers=["job-worker-0"])
-    cluster.kube.edit(
-        ELASTIC_JOBS, JOB, lambda spec: spec.setdefault("runPolicy", {}).update(suspend=True)
-    )
+    cluster.edit_policy(suspend=True)
     await cluster.settle()
     for kind in ("TrainingStalled", "Stragglers"):
         assert cluster.condition(kind) == ("False", "Suspended", "spec.runPolicy.suspend is true")
     await cluster.report(step=7)  # the master's last report
-    cluster.kube.edit(ELASTIC_JOBS, JOB, lambda spec: spec["runPolicy"].update(suspend=False))
+    cluster.edit_policy(suspend=False)
     await cluster.settle()
     assert cluster.condition("TrainingStalled") == ("False", "Resumed", "")
-    assert [event for event in cluster.events if event[1] == "Resumed"] == []
+    assert [event for event in await cluster.sent() if event[1] == "Resumed"] == []
 
 
 async def test_with_the_jobs_end_the_conditions_end() -> None:
     cluster = await running()
     await cluster.report(step=7, stalledSince=SINCE)
     deadline = {"activeDeadlineSeconds": 1}
-    cluster.kube.edit(
-        ELASTIC_JOBS, JOB, lambda spec: spec.setdefault("runPolicy", {}).update(deadline)
-    )
+    cluster.edit_policy(**deadline)
     await cluster.settle()
     assert cluster.condition("Failed") is not None
     assert cluster.condition("TrainingStalled") == ("False", "JobFailed", "")

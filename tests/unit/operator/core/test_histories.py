@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -16,7 +15,7 @@ from elasticjob_operator.core.scaling.plan_manifests import plan_for_request
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.support.job_cluster import set_suspend
+from tests.support.job_cluster import pod_names, set_suspend
 from tests.support.simulator.cluster import Cluster, pick
 
 
@@ -25,17 +24,11 @@ def status(cluster: Cluster, resource: Any, name: str) -> Json:
     return found
 
 
-def pod_names(cluster: Cluster) -> list[str]:
-    return [pod["metadata"]["name"] for pod in cluster.kube.pods()]
-
-
 async def test_a_job_gets_its_master_and_workers_and_is_then_not_changed() -> None:
     cluster = Cluster(replicas=3)
     await cluster.start()
     assert pod_names(cluster) == ["job-worker-0", "job-worker-1", "job-worker-2"]
-    assert [pod["metadata"]["name"] for pod in cluster.kube.pods(names.ROLE_MASTER)] == [
-        "job-master"
-    ]
+    assert pod_names(cluster, names.ROLE_MASTER) == ["job-master"]
     assert status(cluster, ELASTIC_JOBS, "job")["phase"] == "Running"
     writes = cluster.kube.writes
     await cluster.run_operator()
@@ -59,20 +52,14 @@ async def test_scale_in_of_a_named_pod_drains_it_and_its_index_gets_a_new_name_l
     cluster.check_final_state()
 
 
-def edit_replicas(cluster: Cluster, replicas: int) -> None:
-    cluster.kube.edit(
-        ELASTIC_JOBS, "job", lambda spec: spec["replicaSpecs"]["worker"].update(replicas=replicas)
-    )
-
-
 @pytest.mark.guarantee("repeated-or-stale-plans")
 async def test_an_edit_of_replicas_is_a_plan_and_a_refused_edit_is_tried_once() -> None:
     cluster = Cluster(replicas=2, autoscaling={"resourceLimits": {"cpu": "4"}})
     await cluster.start()
-    edit_replicas(cluster, 4)
+    cluster.edit_role(replicas=4)
     await cluster.settle()
     assert len(pod_names(cluster)) == 4
-    edit_replicas(cluster, 5)
+    cluster.edit_role(replicas=5)
     await cluster.settle()
     assert len(pod_names(cluster)) == 4
     assert [plan["status"]["phase"] for plan in cluster.kube.all(SCALE_PLANS)] == [
@@ -97,7 +84,7 @@ async def test_an_edit_during_a_plan_becomes_a_plan_at_once_and_runs_before_late
 ):
     cluster = Cluster(replicas=2)
     await begun(cluster, count=1)
-    edit_replicas(cluster, 4)
+    cluster.edit_role(replicas=4)
     await cluster.run_operator()
     await cluster.run_operator()
     (plan,) = [plan for plan in cluster.kube.all(SCALE_PLANS) if plan["spec"]["source"] == "Spec"]
@@ -123,7 +110,7 @@ async def test_no_plan_overwrites_a_size_that_a_user_has_set(
     cluster = Cluster(replicas=3)
     await begun(cluster, count=1)
     await cluster.apply(SCALE_OUTS, "b", count=1)
-    edit_replicas(cluster, 2)
+    cluster.edit_role(replicas=2)
     for _ in range(suspended_after or 0):
         await cluster.run_operator()
         cluster.run_pods()
@@ -234,9 +221,7 @@ async def test_a_master_killed_for_memory_is_replaced_and_counted() -> None:
     assert master["spec"]["containers"][0]["resources"]["limits"]["memory"] == "512Mi"
     cluster.end("job-master", 137, "OOMKilled")
     await cluster.settle()
-    assert [pod["metadata"]["name"] for pod in cluster.kube.pods(names.ROLE_MASTER)] == [
-        "job-master-1"
-    ]
+    assert pod_names(cluster, names.ROLE_MASTER) == ["job-master-1"]
     assert cluster.job().status.master.restarts == 1
     assert cluster.job().status.phase == "Running"
 
@@ -258,11 +243,6 @@ async def test_the_job_succeeds_when_all_workers_have_and_what_still_waits_ends(
     assert pod_names(cluster) == ["job-worker-0", "job-worker-1"], (
         "cleanPodPolicy Running keeps finished pods"
     )
-
-
-def resized(size: int) -> Callable[[Json], None]:
-    """An edit of the number of workers."""
-    return lambda spec: spec["replicaSpecs"]["worker"].update(replicas=size)
 
 
 async def history(cluster: Cluster, rng: random.Random, steps: int) -> None:
@@ -292,7 +272,7 @@ async def history(cluster: Cluster, rng: random.Random, steps: int) -> None:
             )
         elif event == 4:
             size = rng.randrange(1, 7)
-            cluster.kube.edit(ELASTIC_JOBS, "job", resized(size))
+            cluster.edit_role(replicas=size)
         elif event == 5 and pods:
             # Deleted by a user: gone at once, or for a while still there with its processes.
             (cluster.kube.remove if rng.random() < 0.5 else cluster.kube.mark_deleted)(

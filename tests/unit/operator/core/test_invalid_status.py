@@ -56,8 +56,7 @@ async def is_left_alone(cluster: WatchedCluster, reason: str) -> None:
     assert remedy in stalled.message
     await run(cluster)
     assert {key: item["metadata"] for key, item in cluster.kube.objects.items()} == before
-    await cluster.send_events()
-    assert len([event for event in cluster.events if "StatusInvalid" in event]) == 1
+    assert len([event for event in await cluster.events() if "StatusInvalid" in event]) == 1
 
 
 async def works_again(cluster: WatchedCluster) -> None:

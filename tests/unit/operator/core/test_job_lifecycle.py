@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import pytest
 from elasticjob_api import names
 from elasticjob_api.meta import Json
@@ -25,7 +23,7 @@ from tests.support.job_cluster import (
     set_suspend,
     status_of,
 )
-from tests.support.simulator.cluster import JOB, NAMESPACE, Cluster
+from tests.support.simulator.cluster import JOB, NAMESPACE, Cluster, make_ready
 
 WITH_SIDECAR = {
     "spec": {
@@ -53,9 +51,7 @@ async def test_a_job_runs_when_enough_members_are_ready(policy: str, phases: lis
     await cluster.run_operator()
     found = []
     for name in ("job-master", "job-worker-1", "job-worker-0"):
-        cluster.kube.set_status(
-            PODS, name, phase="Running", conditions=[{"type": "Ready", "status": "True"}]
-        )
+        make_ready(cluster.kube, name)
         await cluster.run_operator()
         found.append(status_of(cluster)["phase"])
     assert found == phases
@@ -89,9 +85,7 @@ async def test_a_job_without_room_for_its_members_fails_with_the_schedulers_mess
     }
     for pod in cluster.kube.pods():
         cluster.kube.set_status(PODS, pod["metadata"]["name"], conditions=[unschedulable])
-    cluster.kube.set_status(
-        PODS, "job-master", phase="Running", conditions=[{"type": "Ready", "status": "True"}]
-    )
+    make_ready(cluster.kube, "job-master")
     for _ in range(40):
         await cluster.run_operator()
     assert status_of(cluster)["phase"] == "Failed"
@@ -127,15 +121,12 @@ async def test_a_member_whose_training_has_failed_is_replaced_although_a_sidecar
 
 def inject_sidecars(cluster: Cluster) -> None:
     """Let a webhook put another container in front of those of each pod, as Istio does."""
-    create = cluster.kube.create
 
-    async def injecting(resource: Resource, namespace: str | None, body: Any) -> Json:
+    def injecting(resource: Resource, body: Json) -> None:
         if resource is PODS:
-            containers = [{"name": "proxy"}, *body["spec"]["containers"]]
-            body = {**body, "spec": {**body["spec"], "containers": containers}}
-        return await create(resource, namespace, body)
+            body["spec"]["containers"].insert(0, {"name": "proxy"})
 
-    cluster.kube.create = injecting  # type: ignore[method-assign]
+    cluster.kube.before_create = injecting
 
 
 def end_beside_sidecar(cluster: Cluster, name: str, container: str, code: int) -> None:
@@ -357,9 +348,7 @@ async def test_a_job_that_has_ended_never_starts_anything_again() -> None:
     set_suspend(cluster, True)
     await cluster.settle()
     set_suspend(cluster, False)
-    cluster.kube.edit(
-        ELASTIC_JOBS, JOB, lambda spec: spec["replicaSpecs"]["worker"].update(replicas=5)
-    )
+    cluster.edit_role(replicas=5)
     await cluster.settle()
     assert cluster.kube.created_names == created
     assert cluster.job().status.phase == "Succeeded"
@@ -467,7 +456,7 @@ async def test_counts_are_shown_also_when_they_are_zero() -> None:
     assert {**status["replicaStatuses"]["worker"], **counts} == status["replicaStatuses"]["worker"]
     assert (status["restarts"], status["uncountedRestarts"]) == (0, 0)
     await cluster.settle()
-    cluster.kube.edit(ELASTIC_JOBS, JOB, lambda spec: spec.update(runPolicy={"suspend": True}))
+    cluster.edit_policy(suspend=True)
     await cluster.settle()
     worker = cluster.kube.objects[ELASTIC_JOBS, JOB]["status"]["replicaStatuses"]["worker"]
     assert (worker["active"], worker["ready"]) == (0, 0)

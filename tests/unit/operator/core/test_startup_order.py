@@ -11,7 +11,7 @@ from elasticjob_api.meta import Json
 from elasticjob_kube.resources import ELASTIC_JOBS, PODS
 from elasticjob_operator.core.manifests.validation import startup_order_error
 
-from tests.support.simulator.cluster import JOB, Cluster, job_body
+from tests.support.simulator.cluster import JOB, Cluster, job_body, make_ready
 
 
 def body(roles: dict[str, Json], **spec: Any) -> Json:
@@ -57,14 +57,10 @@ async def test_each_role_gets_its_pods_when_those_it_depends_on_are_ready() -> N
         "waiting: 0 of 1 workers ready, 0 of 2 pss ready, 0 of 1 etcds ready; ps waits for etcd; "
         "worker waits for ps"
     )
-    cluster.kube.set_status(
-        PODS, "job-etcd-0", phase="Running", conditions=[{"type": "Ready", "status": "True"}]
-    )
+    make_ready(cluster.kube, "job-etcd-0")
     await cluster.run_operator()
     assert (len(pods(cluster, "ps")), pods(cluster, "worker")) == (2, [])
-    cluster.kube.set_status(
-        PODS, "job-ps-0", phase="Running", conditions=[{"type": "Ready", "status": "True"}]
-    )
+    make_ready(cluster.kube, "job-ps-0")
     await cluster.run_operator()
     assert pods(cluster, "worker") == [], "one of two servers is not enough"
     await cluster.settle()
@@ -87,10 +83,10 @@ async def test_a_running_job_replaces_members_although_their_dependencies_are_lo
 async def test_after_a_suspension_they_wait_again() -> None:
     cluster = await created(CHAIN)
     await cluster.settle()
-    cluster.kube.edit(ELASTIC_JOBS, JOB, lambda spec: spec.update(runPolicy={"suspend": True}))
+    cluster.edit_policy(suspend=True)
     await cluster.settle()
     assert cluster.job().status.phase == "Suspended"
-    cluster.kube.edit(ELASTIC_JOBS, JOB, lambda spec: spec.update(runPolicy={"suspend": False}))
+    cluster.edit_policy(suspend=False)
     await cluster.run_operator()
     assert (len(pods(cluster, "etcd")), pods(cluster, "ps"), pods(cluster, "worker")) == (1, [], [])
     await cluster.settle()

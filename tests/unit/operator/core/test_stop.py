@@ -11,6 +11,7 @@ from elasticjob_kube.resources import ELASTIC_JOBS, PODS, SCALE_OUTS, SCALE_PLAN
 from tests.support.job_cluster import (
     condition,
     end_training,
+    ending,
     new_cluster,
     pod_names,
     reconcile_now,
@@ -42,12 +43,7 @@ async def test_a_stopped_job_drains_members_before_its_master_and_has_the_phase_
     await cluster.start()
     set_stop(cluster)
     await cluster.run_operator()
-    gone = [
-        pod["metadata"]["name"]
-        for pod in cluster.kube.all(PODS)
-        if "deletionTimestamp" in pod["metadata"]
-    ]
-    assert gone == ["job-worker-0", "job-worker-1"], "the master last"
+    assert ending(cluster) == ["job-worker-0", "job-worker-1"], "the master last"
     assert (status_of(cluster)["phase"], status_of(cluster)["message"]) == (
         "Running",
         "stopping: 3 pods are draining; spec.runPolicy.stop is true",
@@ -215,8 +211,7 @@ async def test_members_of_a_deleted_job_drain_before_its_master_and_are_not_repl
     delete_job(cluster, "example.com/audit")
     cluster.end("job-worker-0", 1)
     await cluster.run_operator()
-    deleted = [pod for pod in cluster.kube.all(PODS) if "deletionTimestamp" in pod["metadata"]]
-    assert [pod["metadata"]["name"] for pod in deleted] == ["job-worker-1"]
+    assert ending(cluster) == ["job-worker-1"]
     assert status_of(cluster)["message"] == (
         "stopping: 2 pods are draining; it is being deleted; metadata.finalizers keep it: "
         "example.com/audit"

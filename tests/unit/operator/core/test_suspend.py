@@ -7,17 +7,18 @@ from typing import Any
 import pytest
 from elasticjob_api.meta import Json
 from elasticjob_api.times import parse_time
-from elasticjob_kube.resources import ELASTIC_JOBS, PODS, SCALE_INS, SCALE_OUTS, SCALE_PLANS
+from elasticjob_kube.resources import PODS, SCALE_INS, SCALE_OUTS, SCALE_PLANS
 
 from tests.support.job_cluster import (
     condition,
     end_training,
+    ending,
     new_cluster,
     pod_names,
     set_suspend,
     status_of,
 )
-from tests.support.simulator.cluster import JOB, Cluster, Operator
+from tests.support.simulator.cluster import Cluster, Operator
 from tests.support.thorough import crash_matrix
 
 
@@ -35,12 +36,7 @@ async def test_a_suspended_job_drains_its_members_before_its_master_and_reports_
     images = images_of(cluster)
     set_suspend(cluster, True)
     await cluster.run_operator()
-    gone = [
-        pod["metadata"]["name"]
-        for pod in cluster.kube.all(PODS)
-        if "deletionTimestamp" in pod["metadata"]
-    ]
-    assert gone == ["job-worker-0", "job-worker-1"], "the master last"
+    assert ending(cluster) == ["job-worker-0", "job-worker-1"], "the master last"
     assert status_of(cluster)["phase"] == "Running"
     assert status_of(cluster)["message"] == "suspending: 3 pods are draining"
     assert condition(cluster, "Suspended") == ("False", "Suspending")
@@ -189,9 +185,7 @@ async def test_a_job_whose_plan_is_deleted_and_that_is_suspended_has_the_size_of
 async def test_an_edit_of_replicas_while_suspended_is_carried_out_when_the_job_comes_back() -> None:
     cluster = new_cluster(replicas=2, runPolicy={"suspend": True})
     await cluster.start()
-    cluster.kube.edit(
-        ELASTIC_JOBS, JOB, lambda spec: spec["replicaSpecs"]["worker"].update(replicas=4)
-    )
+    cluster.edit_role(replicas=4)
     await cluster.settle()
     assert cluster.kube.all(SCALE_PLANS) == []
     set_suspend(cluster, False)

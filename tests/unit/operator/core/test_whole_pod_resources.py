@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from elasticjob_api.meta import Json
 from elasticjob_api.pod_requests import pod_requests
-from elasticjob_kube.resources import ELASTIC_JOBS, KUEUE_WORKLOADS, PODS, SCALE_OUTS, SCALE_PLANS
+from elasticjob_kube.resources import KUEUE_WORKLOADS, PODS, SCALE_OUTS, SCALE_PLANS
 
 from tests.support.job_cluster import end_training
 from tests.support.played_kueue import queued_cluster
@@ -26,9 +26,7 @@ def with_whole_pod(cluster: Cluster, resources: Json, container: Json | None = N
 
 async def started(resources: Json, container: Json | None = None, **options: Any) -> Nodes:
     nodes = Nodes(with_whole_pod(Cluster(replicas=2, **options), resources, container))
-    await nodes.cluster.create(ELASTIC_JOBS, nodes.cluster._body)
-    await nodes.settle()
-    return nodes
+    return await nodes.started()
 
 
 @pytest.mark.parametrize(

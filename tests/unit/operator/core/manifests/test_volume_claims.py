@@ -4,15 +4,20 @@ from __future__ import annotations
 
 import time
 from contextlib import suppress
-from typing import Any
 
 import pytest
 from elasticjob_api import names
 from elasticjob_api.meta import Json
 from elasticjob_kube.errors import Refused
-from elasticjob_kube.resources import ELASTIC_JOBS, PODS, SCALE_INS, SCALE_OUTS, VOLUME_CLAIMS
+from elasticjob_kube.resources import (
+    ELASTIC_JOBS,
+    PODS,
+    SCALE_INS,
+    SCALE_OUTS,
+    VOLUME_CLAIMS,
+    Resource,
+)
 from elasticjob_operator import pod_executor
-from elasticjob_operator.events import Events
 from elasticjob_operator.job_keys import JobKey
 from elasticjob_operator.work_queue import Retry
 
@@ -202,8 +207,6 @@ async def test_no_pod_is_created_with_a_claim_that_is_being_deleted(
 async def test_a_job_made_again_waits_for_claims_of_the_earlier_one_without_a_warning(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    said: list[str] = []
-    monkeypatch.setattr(Events, "emit", lambda _self, _job, event: said.append(event.reason))
     monkeypatch.setattr(pod_executor, "_CREATE_RETRY_SECONDS", ())
     cluster = with_claims(Cluster(replicas=1), "data")
     cluster.kube.now = time.time
@@ -214,7 +217,7 @@ async def test_a_job_made_again_waits_for_claims_of_the_earlier_one_without_a_wa
     await works(cluster)
     assert cluster.kube.pods() == []
     assert cluster.job().status.message == "waiting: 0 of 1 workers ready"
-    assert "Refused" not in said
+    assert "Refused" not in str(await cluster.events())
     cluster.kube.remove(VOLUME_CLAIMS, "data-job-worker-0")
     await cluster.settle()
     assert len(cluster.kube.pods()) == 1
@@ -224,14 +227,12 @@ async def test_a_job_made_again_waits_for_claims_of_the_earlier_one_without_a_wa
 @pytest.mark.guarantee("volume-claims-of-members")
 async def test_a_claim_that_is_refused_keeps_its_member_waiting_with_the_reason() -> None:
     cluster = with_claims(new_cluster(replicas=2), "data")
-    create = cluster.kube.create
 
-    async def over_quota(resource: Any, namespace: str | None, body: Any) -> Json:
+    def over_quota(resource: Resource, body: Json) -> None:
         if resource == VOLUME_CLAIMS and body["metadata"]["name"].endswith("-1"):
             raise Refused(403, "Forbidden", "exceeded quota: requests.storage=10Gi")
-        return await create(resource, namespace, body)
 
-    cluster.kube.create = over_quota  # type: ignore[method-assign]
+    cluster.kube.before_create = over_quota
     await cluster.create(ELASTIC_JOBS, cluster._body)
     await works(cluster)
     assert "exceeded quota" in cluster.job().status.message

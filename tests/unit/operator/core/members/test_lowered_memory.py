@@ -12,7 +12,7 @@ import pytest
 from elasticjob_api import names
 from elasticjob_api.elasticjob import ReplicaStatus
 from elasticjob_api.meta import Json
-from elasticjob_kube.resources import ELASTIC_JOBS, PODS, SCALE_PLANS
+from elasticjob_kube.resources import PODS, SCALE_PLANS, Resource
 
 from tests.support.job_cluster import end_training
 from tests.support.simulator.cluster import Cluster
@@ -28,9 +28,7 @@ async def started(*, limit: str | None = None, worker: Json | None = None, **opt
         "containers"
     ][0]
     container["resources"] |= {"limits": {"memory": limit}} if limit else {}
-    await nodes.cluster.create(ELASTIC_JOBS, nodes.cluster._body)
-    await nodes.settle()
-    return nodes
+    return await nodes.started()
 
 
 async def set_memory(
@@ -133,8 +131,7 @@ async def test_without_a_request_in_the_template_the_first_kill_after_a_plan_is_
         "containers"
     ][0]
     container.pop("resources")
-    await nodes.cluster.create(ELASTIC_JOBS, nodes.cluster._body)
-    await nodes.settle()
+    await nodes.started()
     await lower(nodes, "512Mi")
     kill(nodes)
     await until_restarted(nodes)
@@ -176,14 +173,12 @@ async def test_lowering_it_again_takes_nothing_back_so_that_no_further_kill_is_f
 @pytest.mark.guarantee("lowered-memory-is-uncounted")
 async def test_only_one_kill_is_not_counted_if_another_controller_lowers_the_memory() -> None:
     nodes = await started(replicas=1, worker={"restartLimit": 10})
-    create = nodes.cluster.kube.create
 
-    async def with_less(resource: Any, namespace: str | None, body: Any) -> Json:
+    def with_less(resource: Resource, body: Json) -> None:
         if resource == PODS and names.LABEL_INDEX in body["metadata"]["labels"]:
             body["spec"]["containers"][0]["resources"]["requests"]["memory"] = "100Mi"
-        return await create(resource, namespace, body)
 
-    nodes.cluster.kube.create = with_less  # type: ignore[method-assign]
+    nodes.cluster.kube.before_create = with_less
     nodes.cluster.kube.remove(PODS, pod_of(nodes, 0))
     await until_restarted(nodes)
     before = worker(nodes).uncounted_restarts

@@ -16,7 +16,14 @@ from elasticjob_kube.resources import ELASTIC_JOBS, PODS, SCALE_PLANS
 from elasticjob_master.cluster.job_spec import sizes
 from elasticjob_operator.core.manifests.validation import validation_error
 
-from tests.support.job_cluster import end_training, new_cluster, pod_names, set_suspend, status_of
+from tests.support.job_cluster import (
+    end_training,
+    ending,
+    new_cluster,
+    pod_names,
+    set_suspend,
+    status_of,
+)
 from tests.support.simulator.cluster import JOB, Cluster
 
 CONTAINER: Json = {
@@ -116,12 +123,7 @@ async def test_a_suspended_job_stops_it_after_the_roles_that_may_save_data_to_it
     cluster = await started()
     set_suspend(cluster, True)
     await cluster.run_operator()
-    ending = [
-        pod["metadata"]["name"]
-        for pod in cluster.kube.all(PODS)
-        if "deletionTimestamp" in pod["metadata"]
-    ]
-    assert ending == ["job-worker-0", "job-worker-1"]
+    assert ending(cluster) == ["job-worker-0", "job-worker-1"]
     await cluster.settle()
     assert cluster.kube.all(PODS) == []
 

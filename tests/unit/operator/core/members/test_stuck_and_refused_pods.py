@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from contextlib import suppress
-from typing import Any
 
 import pytest
 from elasticjob_api import names
@@ -11,7 +10,7 @@ from elasticjob_api.limits import LEAST_MASTER_FORCE_DELETE_SECONDS
 from elasticjob_api.meta import Json
 from elasticjob_api.times import format_time
 from elasticjob_kube.errors import Refused
-from elasticjob_kube.resources import PODS, SCALE_OUTS
+from elasticjob_kube.resources import PODS, SCALE_OUTS, Resource
 from elasticjob_operator.core.decide import decide
 from elasticjob_operator.job_keys import JobKey
 from elasticjob_operator.work_queue import Retry
@@ -159,14 +158,12 @@ async def test_after_every_name_that_is_taken_there_is_a_pause_and_the_job_repor
 async def test_while_a_quota_is_used_up_one_pod_at_a_time_is_tried_and_names_are_kept() -> None:
     cluster = new_cluster(replicas=2, most=100)
     await cluster.start()
-    create = cluster.kube.create
 
-    async def over_quota(resource: Any, namespace: str | None, body: Any) -> Json:
+    def over_quota(resource: Resource, body: Json) -> None:
         if resource == PODS:
             raise Refused(403, "Forbidden", "exceeded quota: pods=2")
-        return await create(resource, namespace, body)
 
-    cluster.kube.create = over_quota  # type: ignore[method-assign]
+    cluster.kube.before_create = over_quota
     await cluster.apply(SCALE_OUTS, "more", count=20)
     for _ in range(3):
         await cluster.operator.watch()
@@ -174,7 +171,7 @@ async def test_while_a_quota_is_used_up_one_pod_at_a_time_is_tried_and_names_are
             await cluster.operator.work(cluster.now, rounds=10)
     assert cluster.job().status.replica_statuses["worker"].incarnations < 50
     assert "exceeded quota" in cluster.job().status.message
-    cluster.kube.create = create  # type: ignore[method-assign]
+    cluster.kube.before_create = None
     await cluster.settle()
     cluster.check_final_state()
     assert len(pod_names(cluster)) == 22
@@ -189,14 +186,12 @@ async def test_one_pod_that_is_refused_keeps_no_other_from_being_created(refused
         "replicas": 2,
     }
     await cluster.start()
-    create = cluster.kube.create
 
-    async def limited(resource: Any, namespace: str | None, body: Any) -> Any:
+    def limited(resource: Resource, body: Json) -> None:
         if resource == PODS and body["metadata"]["name"].startswith(refused):
             raise Refused(403, "Forbidden", "maximum memory usage per Pod is 4Gi")
-        return await create(resource, namespace, body)
 
-    cluster.kube.create = limited  # type: ignore[method-assign]
+    cluster.kube.before_create = limited
     for pod in (*cluster.kube.pods("ps"), *cluster.kube.pods()):
         cluster.kube.remove(PODS, pod["metadata"]["name"])
     for _ in range(6):

@@ -14,7 +14,7 @@ import pytest
 from elasticjob_api import names
 from elasticjob_api.meta import Json
 from elasticjob_api.pod_identity import MemberIdentity, member_of_name
-from elasticjob_kube.resources import ELASTIC_JOBS, PODS, SCALE_PLANS
+from elasticjob_kube.resources import PODS, SCALE_PLANS
 from elasticjob_operator.core.model.identity import JobIdentity
 from elasticjob_operator.core.model.pod import Pod
 from elasticjob_operator.store import Store
@@ -113,7 +113,7 @@ async def test_a_pod_whose_labels_or_owner_are_edited_is_replaced_after_its_dele
     assert pod not in cluster.running()
     assert f"{pod}-1" in cluster.running()
     assert len(cluster.running()) == 3
-    [event] = [event for event in cluster.events if event.startswith("PodTampered")]
+    [event] = [event for event in await cluster.events() if event.startswith("PodTampered")]
     assert f"{pod} is deleted, since it" in event
     assert cluster.job().status.replica_statuses["worker"].restarts == 0
 
@@ -168,7 +168,7 @@ async def test_an_edited_pod_of_a_member_that_is_not_needed_any_more_is_no_orpha
     await cluster.start()
     cluster.edit("job-worker-1", without_anything)
     if end == "suspended":
-        cluster.kube.edit(ELASTIC_JOBS, JOB, lambda spec: spec.update(runPolicy={"suspend": True}))
+        cluster.edit_policy(suspend=True)
     elif end == "scaled in":
         await cluster.apply(SCALE_PLANS, "less", replicaResourceSpecs={"worker": {"replicas": 1}})
     else:

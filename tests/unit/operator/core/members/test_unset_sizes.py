@@ -70,9 +70,7 @@ async def test_bounds_that_are_edited_meanwhile_hold() -> None:
     await cluster.settle()
     await scale_out(cluster, 3)
     take_out(cluster)
-    cluster.kube.edit(
-        ELASTIC_JOBS, JOB, lambda spec: spec["replicaSpecs"]["worker"].update(maxReplicas=3)
-    )
+    cluster.edit_role(maxReplicas=3)
     await cluster.settle()
     assert (len(pod_names(cluster)), replicas(cluster)) == (3, 3)
 

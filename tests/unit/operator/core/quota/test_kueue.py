@@ -30,6 +30,7 @@ from elasticjob_operator.work_queue import WorkQueue
 from tests.support.job_cluster import (
     condition,
     end_training,
+    ending,
     new_cluster,
     pod_names,
     reconcile_now,
@@ -55,12 +56,6 @@ def counts(kueue: PlayedKueue) -> list[dict[str, int]]:
 
 def reclaimed(body: Json) -> dict[str, int]:
     return {each["name"]: each["count"] for each in body["status"].get("reclaimablePods", [])}
-
-
-def set_size(cluster: Cluster, size: int) -> None:
-    cluster.kube.edit(
-        ELASTIC_JOBS, JOB, lambda spec: spec["replicaSpecs"]["worker"].update(replicas=size)
-    )
 
 
 def edit_labels(cluster: Cluster, **labels: str | None) -> None:
@@ -203,10 +198,10 @@ async def test_growth_without_quota_waits_says_so_and_is_cancelled_with_its_plan
 async def test_an_edit_that_waits_for_quota_is_given_up_by_another_edit() -> None:
     cluster, kueue = queued_cluster(4, replicas=2)
     await kueue.start()
-    set_size(cluster, 6)
+    cluster.edit_role(replicas=6)
     await kueue.settle()
     assert len(kueue.workloads()) == 2
-    set_size(cluster, 3)
+    cluster.edit_role(replicas=3)
     await kueue.settle()
     assert status_of(cluster)["workers"] == "3/3"
     phases = sorted(each["status"]["phase"] for each in cluster.kube.all(SCALE_PLANS))
@@ -361,12 +356,9 @@ async def test_an_evicted_job_ends_its_pods_gives_its_quota_back_and_waits_again
     await kueue.start()
     kueue.evict()
     await cluster.run_operator()
-    gone = [
-        pod["metadata"]["name"]
-        for pod in cluster.kube.all(PODS)
-        if "deletionTimestamp" in pod["metadata"]
-    ]
-    assert gone == ["job-worker-0", "job-worker-1"], "the master last, as in a suspension"
+    assert ending(cluster) == ["job-worker-0", "job-worker-1"], (
+        "the master last, as in a suspension"
+    )
     (workload,) = kueue.workloads()
     assert "admission" in workload["status"], "its quota is in use as long as there are pods"
     kueue.quota = 0
@@ -430,20 +422,16 @@ async def test_a_deactivated_workload_stops_its_job_until_it_is_active_again() -
 
 
 @pytest.mark.guarantee("kueue-removed")
-async def test_a_running_job_continues_when_kueue_is_uninstalled(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+async def test_a_running_job_continues_when_kueue_is_uninstalled() -> None:
     cluster, kueue = queued_cluster(3, replicas=2)
     await kueue.start()
     before = uids(cluster)
-    create = cluster.kube.create
 
-    async def refused(resource: Any, namespace: str | None, body: Any) -> Json:
+    def refused(resource: Resource, body: Json) -> None:
         if resource is KUEUE_WORKLOADS:
             raise NotFound(404, "NotFound", "the server could not find the requested resource")
-        return await create(resource, namespace, body)
 
-    monkeypatch.setattr(cluster.kube, "create", refused)
+    cluster.kube.before_create = refused
     for body in kueue.workloads():
         cluster.kube.remove(KUEUE_WORKLOADS, body["metadata"]["name"])
     with pytest.raises(
@@ -452,7 +440,7 @@ async def test_a_running_job_continues_when_kueue_is_uninstalled(
         await cluster.run_operator()
     assert uids(cluster) == before
     assert status_of(cluster)["phase"] == "Running"
-    monkeypatch.undo()
+    cluster.kube.before_create = None
     await kueue.settle()
     assert status_of(cluster)["phase"] == "Running"
     assert len(kueue.workloads()) == 1
@@ -470,22 +458,17 @@ async def test_jobs_wait_without_log_lines_until_kueue_is_installed_and_then_sta
     monkeypatch.setattr("elasticjob_operator.work_queue.LONGEST_PAUSE_SECONDS", 0.01)
     operator = cluster.operator
     served = False
-    create = cluster.kube.create
     get = cluster.kube.get
 
-    def check(resource: Resource) -> None:
+    def check(resource: Resource, _: Any = None) -> None:
         if resource.group == KUEUE_WORKLOADS.group and not served:
             raise NotFound(404, "", "404 page not found\n")
-
-    async def creating(resource: Resource, namespace: str | None, body: Json) -> Json:
-        check(resource)
-        return await create(resource, namespace, body)
 
     async def getting(resource: Resource, namespace: str, name: str) -> Json:
         check(resource)
         return await get(resource, namespace, name)
 
-    monkeypatch.setattr(cluster.kube, "create", creating)
+    cluster.kube.before_create = check
     monkeypatch.setattr(cluster.kube, "get", getting)
     await cluster.create(ELASTIC_JOBS, cluster._body)
     await operator.watch()

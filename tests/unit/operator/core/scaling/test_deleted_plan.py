@@ -8,9 +8,9 @@ from __future__ import annotations
 import copy
 
 import pytest
-from elasticjob_kube.resources import ELASTIC_JOBS, SCALE_PLANS
+from elasticjob_kube.resources import SCALE_PLANS
 
-from tests.support.simulator.cluster import JOB, Cluster
+from tests.support.simulator.cluster import Cluster
 from tests.support.simulator.nodes import Nodes, index_of
 
 EDITS = {"chief": 2, "worker": 6}
@@ -26,18 +26,11 @@ async def migrating() -> Nodes:
     )
     roles = nodes.cluster._body["spec"]["replicaSpecs"]
     roles["chief"] = copy.deepcopy(roles["worker"]) | {"replicas": 1}
-    await nodes.cluster.create(ELASTIC_JOBS, nodes.cluster._body)
-    await nodes.settle()
+    await nodes.started()
     nodes.stuck = lambda pod: "no node is left" if index_of(pod) == 3 else ""
     await nodes.cluster.apply(SCALE_PLANS, "p", migratePods=[{"name": "job-worker-1"}])
     await nodes.until(lambda: "job-worker-3" in nodes.live_pods())
     return nodes
-
-
-def edit(nodes: Nodes, role: str, size: int) -> None:
-    nodes.cluster.kube.edit(
-        ELASTIC_JOBS, JOB, lambda spec: spec["replicaSpecs"][role].update(replicas=size)
-    )
 
 
 @pytest.mark.guarantee("plan-deleted-midway")
@@ -47,7 +40,7 @@ async def test_replacements_of_a_deleted_plan_leave_also_while_an_edit_of_the_sp
 ) -> None:
     for write in (None, 1, 2, 3, 4, 5, 6):
         nodes = await migrating()
-        edit(nodes, role, size)
+        nodes.cluster.edit_role(role, replicas=size)
         nodes.cluster.kube.remove(SCALE_PLANS, "p")
         nodes.cluster.kube.crash_in = write
         await nodes.settle()
@@ -71,11 +64,10 @@ async def test_a_job_whose_plan_was_deleted_is_resumed_with_no_size_that_is_refu
     role: str, size: int
 ) -> None:
     nodes = await migrating()
-    edit(nodes, role, size)
+    nodes.cluster.edit_role(role, replicas=size)
     nodes.cluster.kube.remove(SCALE_PLANS, "p")
     for suspend in (True, False):
-        policy = {"runPolicy": {"suspend": suspend}}
-        nodes.cluster.kube.edit(ELASTIC_JOBS, JOB, lambda spec, policy=policy: spec.update(policy))  # type: ignore[misc]
+        nodes.cluster.edit_policy(suspend=suspend)
         await nodes.settle()
     assert len(nodes.live_pods()) == 3
     assert len(nodes.live_pods("chief")) == 1

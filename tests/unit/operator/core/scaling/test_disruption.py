@@ -23,6 +23,7 @@ from elasticjob_operator.core.scaling import disruption
 from elasticjob_operator.core.scaling.disruption import plans_for_disruptions
 from elasticjob_operator.store import Store
 
+from tests.support.job_cluster import pod_names
 from tests.support.simulator.cluster import JOB, NAMESPACE, Cluster, job_body
 
 
@@ -309,7 +310,7 @@ async def test_a_member_on_a_cordoned_node_is_drained_and_replaced_at_the_same_s
         "Succeeded",
         ["job-worker-1"],
     ), plan
-    assert [each["metadata"]["name"] for each in cluster.kube.pods()] == [
+    assert pod_names(cluster) == [
         "job-worker-0",
         "job-worker-2",
         "job-worker-3",
@@ -366,9 +367,7 @@ async def test_a_node_that_stays_before_the_plans_turn_keeps_its_members_and_may
     (lapsed,) = disruptions(cluster)
     assert lapsed["status"]["phase"] == "Cancelled", lapsed
     assert "its cause has gone" in lapsed["status"]["message"]
-    assert [pod["metadata"]["name"] for pod in cluster.kube.pods()] == [
-        f"job-worker-{index}" for index in range(4)
-    ]
+    assert pod_names(cluster) == [f"job-worker-{index}" for index in range(4)]
     cordon(cluster, "n1")
     await cluster.settle()
     _, later = disruptions(cluster)
@@ -436,7 +435,7 @@ async def test_the_plan_of_a_pod_that_is_still_there_is_not_pruned() -> None:
 
 async def test_a_suspended_job_gets_no_notice() -> None:
     cluster = await world_on_nodes()
-    cluster.kube.edit(ELASTIC_JOBS, JOB, lambda spec: spec.update(runPolicy={"suspend": True}))
+    cluster.edit_policy(suspend=True)
     cordon(cluster, "n0", "n1", "n2")
     await cluster.settle()
     assert cluster.kube.all(SCALE_PLANS) == []

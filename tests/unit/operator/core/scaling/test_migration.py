@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from elasticjob_api import names
 from elasticjob_api.meta import Json
-from elasticjob_kube.resources import ELASTIC_JOBS, PODS, SCALE_OUTS, SCALE_PLANS
+from elasticjob_kube.resources import PODS, SCALE_OUTS, SCALE_PLANS
 from elasticjob_operator.core.manifests.placement import AvoidedNodes, avoiding
 from elasticjob_operator.core.scaling import resize
 
@@ -25,10 +25,7 @@ def size_and_indices(cluster: Cluster) -> tuple[int, str]:
 
 
 async def started(**options: Any) -> Nodes:
-    nodes = Nodes(Cluster(**options))
-    await nodes.cluster.create(ELASTIC_JOBS, nodes.cluster._body)
-    await nodes.settle()
-    return nodes
+    return await Nodes(Cluster(**options)).started()
 
 
 async def test_a_migrated_member_leaves_when_its_replacement_is_ready() -> None:
@@ -431,13 +428,11 @@ async def test_a_job_suspended_in_the_middle_of_a_migration_comes_back_with_its_
     nodes.stuck = lambda pod: "no room" if index_of(pod) == 2 else ""
     await cluster.apply(SCALE_PLANS, "m", migratePods=[{"name": "job-worker-0"}])
     await nodes.until(lambda: len(cluster.kube.pods()) == 3)
-    cluster.kube.edit(
-        ELASTIC_JOBS, "job", lambda spec: spec.setdefault("runPolicy", {}).update(suspend=True)
-    )
+    cluster.edit_policy(suspend=True)
     await nodes.settle()
     assert nodes.plan("m")["phase"] == "Cancelled"
     assert cluster.kube.all(PODS) == []
-    cluster.kube.edit(ELASTIC_JOBS, "job", lambda spec: spec["runPolicy"].update(suspend=False))
+    cluster.edit_policy(suspend=False)
     await nodes.settle()
     assert size_and_indices(cluster) == (2, "0-1")
     cluster.check_final_state()

@@ -13,6 +13,7 @@ import msgspec
 import pytest
 from elasticjob_api import names
 from elasticjob_api.elasticjob import ElasticJob, RunPolicy
+from elasticjob_api.meta import Json
 from elasticjob_kube.errors import Refused
 from elasticjob_kube.resources import (
     ELASTIC_JOBS,
@@ -23,13 +24,11 @@ from elasticjob_kube.resources import (
     SERVICE_ACCOUNTS,
     Resource,
 )
-from elasticjob_operator.core.model.actions import EmitEvent
 from elasticjob_operator.core.model.observed import owner_reference
 from elasticjob_operator.core.model.plan import PlanRefused
 from elasticjob_operator.core.model.pod import Pod
 from elasticjob_operator.core.scaling.limits import check_bounds
 from elasticjob_operator.core.scaling.resize import resize_request
-from elasticjob_operator.events import Events
 from elasticjob_operator.job_keys import JobKey
 
 from tests.support.simulator.cluster import JOB, NAMESPACE, Cluster, Operator
@@ -124,10 +123,7 @@ REFUSED: list[tuple[Resource, dict[str, Any], str]] = [
 
 
 async def started(**options: Any) -> Nodes:
-    nodes = Nodes(Cluster(**options))
-    await nodes.cluster.create(ELASTIC_JOBS, nodes.cluster._body)
-    await nodes.settle()
-    return nodes
+    return await Nodes(Cluster(**options)).started()
 
 
 def size(nodes: Nodes) -> tuple[int, int]:
@@ -179,9 +175,7 @@ async def test_a_job_that_does_not_run_is_not_scaled(how: str) -> None:
     if how == "finished":
         nodes.cluster.end("job-worker-0", 0)
     else:
-        nodes.cluster.kube.edit(
-            ELASTIC_JOBS, JOB, lambda spec: spec.update(runPolicy={"suspend": True})
-        )
+        nodes.cluster.edit_policy(suspend=True)
     await nodes.settle()
     await nodes.cluster.apply(SCALE_OUTS, "out", count=1)
     await nodes.cluster.apply(SCALE_INS, "in", count=1)
@@ -396,9 +390,7 @@ async def test_a_job_that_a_quota_keeps_from_its_size_can_be_made_smaller(how: s
     elif how == "ScalePlan":
         await nodes.cluster.apply(SCALE_PLANS, "fewer", **plan_of(worker={"replicas": 2}))
     else:
-        nodes.cluster.kube.edit(
-            ELASTIC_JOBS, JOB, lambda spec: spec["replicaSpecs"]["worker"].update(replicas=2)
-        )
+        nodes.cluster.edit_role(replicas=2)
     await nodes.until(lambda: size(nodes) == (2, 2))
     await nodes.settle()
     assert nodes.live_pods() == ["job-worker-0", "job-worker-1"]
@@ -406,22 +398,18 @@ async def test_a_job_that_a_quota_keeps_from_its_size_can_be_made_smaller(how: s
     nodes.cluster.check_final_state()
 
 
-async def test_a_plan_ends_in_its_time_though_what_a_new_master_needs_is_refused(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+async def test_a_plan_ends_in_its_time_though_what_a_new_master_needs_is_refused() -> None:
     nodes = await started(replicas=2)
     kube = nodes.cluster.kube
-    create = nodes.cluster.kube.create
     nodes.stuck = lambda pod: "no node" if index_of(pod) == 2 else ""
 
-    async def without_account(resource: Resource, namespace: str | None, body: Any) -> Any:
+    def without_account(resource: Resource, body: Json) -> None:
         if resource == SERVICE_ACCOUNTS:
             raise Refused(403, "Forbidden", "no right to create it")
-        return await create(resource, namespace, body)
 
     await nodes.cluster.apply(SCALE_PLANS, "more", createPods=[{}], timeoutSeconds=5)
     await nodes.until(lambda: status_of(nodes, SCALE_PLANS, "more").get("phase") == "Executing")
-    monkeypatch.setattr(kube, "create", without_account)
+    kube.before_create = without_account
     for name in ("job-worker-2", "job-master"):
         kube.remove(PODS, name)
     kube.remove(SERVICE_ACCOUNTS, "job-master")
@@ -441,9 +429,7 @@ async def test_bounds_edited_while_a_plan_runs_win_over_its_size(
     nodes.stuck = lambda _: "no node"
     await nodes.cluster.apply(resource, "change", count=2)
     await nodes.until(lambda: status_of(nodes, resource, "change").get("phase") == "Scaling")
-    nodes.cluster.kube.edit(
-        ELASTIC_JOBS, JOB, lambda spec: spec["replicaSpecs"]["worker"].update(bounds)
-    )
+    nodes.cluster.edit_role("worker", **bounds)
     nodes.agents = True
     nodes.stuck = lambda _: ""
     await nodes.settle()
@@ -807,18 +793,15 @@ async def test_finished_plans_are_kept_up_to_the_limit_of_the_job() -> None:
     assert [plan["metadata"]["name"] for plan in nodes.plans()] == ["p3", "p4"]
 
 
-async def test_a_plan_that_ends_is_not_taken_for_a_deleted_one_when_no_history_is_kept(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+async def test_a_plan_that_ends_is_not_taken_for_a_deleted_one_when_no_history_is_kept() -> None:
     nodes = await started(replicas=2, runPolicy={"planHistoryLimit": 0})
-    events: list[EmitEvent] = []
-    monkeypatch.setattr(Events, "emit", lambda _, job, event: events.append(event))
     for name in ("first", "second"):
         await nodes.cluster.apply(SCALE_PLANS, name, createPods=[{}])
     await nodes.settle()
     await nodes.settle()
-    assert [event.reason for event in events].count("ScalingSucceeded") == 2
-    assert "ScalingCancelled" not in [event.reason for event in events]
+    reasons = [event.split(":")[0] for event in await nodes.cluster.events()]
+    assert reasons.count("ScalingSucceeded") == 2
+    assert "ScalingCancelled" not in reasons
     assert nodes.plans() == []
 
 

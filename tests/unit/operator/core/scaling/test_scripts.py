@@ -51,9 +51,7 @@ async def started(*, run_policy: dict[str, Any] | None = None) -> Nodes:
     }
     policy = ALLOWED if run_policy is None else run_policy
     nodes = Nodes(Cluster(framework="horovod", replicaSpecs=roles, runPolicy=policy))
-    await nodes.cluster.create(ELASTIC_JOBS, nodes.cluster._body)
-    await nodes.settle()
-    return nodes
+    return await nodes.started()
 
 
 def plan(nodes: Nodes) -> dict[str, Any]:
@@ -306,8 +304,7 @@ async def test_a_job_that_does_not_allow_scripts_refuses_them() -> None:
 
 async def test_a_job_without_a_launcher_refuses_scripts() -> None:
     nodes = Nodes(Cluster(replicas=3, runPolicy=ALLOWED))
-    await nodes.cluster.create(ELASTIC_JOBS, nodes.cluster._body)
-    await nodes.settle()
+    await nodes.started()
     await nodes.cluster.apply(SCALE_OUTS, "r", **REQUEST)
     await nodes.settle()
     assert (

@@ -6,17 +6,14 @@ from typing import Any
 
 import pytest
 from elasticjob_api.scaleplan import MAX_WAITING_FOR_CHARACTERS
-from elasticjob_kube.resources import ELASTIC_JOBS, SCALE_INS, SCALE_OUTS, SCALE_PLANS
+from elasticjob_kube.resources import SCALE_INS, SCALE_OUTS, SCALE_PLANS
 
 from tests.support.simulator.cluster import Cluster
 from tests.support.simulator.nodes import Nodes, index_of, limit_pods
 
 
 async def started(**options: Any) -> Nodes:
-    nodes = Nodes(Cluster(**options))
-    await nodes.cluster.create(ELASTIC_JOBS, nodes.cluster._body)
-    await nodes.settle()
-    return nodes
+    return await Nodes(Cluster(**options)).started()
 
 
 def waits_for(nodes: Nodes) -> str:
