@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import json
 import os
-import subprocess
 import sys
 from collections.abc import Iterable
 from io import TextIOWrapper
@@ -20,6 +19,7 @@ from elasticjob_kube import kubeconfig
 from elasticjob_operator.certificates import new_job_secrets
 
 from tests.support.framework_python import checkout, installed_by
+from tests.support.programs import ran
 
 SCRIPT = """
 import asyncio, json, sys
@@ -64,14 +64,7 @@ def read(
     paths: Iterable[Path], first: str, python: str = sys.executable
 ) -> tuple[list[Any], list[str]]:
     """Read kubeconfigs in a new process; return what it found, and the client's loaded modules."""
-    done = subprocess.run(
-        [python, "-c", first + SCRIPT, *map(str, paths)],
-        env={**os.environ, "PYTHONPATH": checkout("api", "kube")},
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=False,
-    )
+    done = ran(python, "-c", first + SCRIPT, *paths, PYTHONPATH=checkout("api", "kube"))
     assert done.returncode == 0, done.stderr
     answers, loaded = json.loads(done.stdout)
     return answers, loaded
