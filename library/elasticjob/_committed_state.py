@@ -186,8 +186,7 @@ class CommittedState:
     def __init__(self, *, step: int = 0, **parts: Any) -> None:
         """Name the parts, which are its attributes.
 
-        Raises:
-            ValueError: the name of a part is one of the state's own.
+        Raises ValueError if the name of a part is one of the state's own.
         """
         for name in parts:
             if hasattr(type(self), name) or name.startswith("_"):
