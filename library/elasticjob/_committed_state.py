@@ -186,8 +186,7 @@ class CommittedState:
     def __init__(self, *, step: int = 0, **parts: Any) -> None:
         """Name the parts, which are its attributes.
 
-        Raises:
-            ValueError: the name of a part is one of the state's own.
+        Raises ValueError if the name of a part is one of the state's own.
         """
         for name in parts:
             if hasattr(type(self), name) or name.startswith("_"):
@@ -258,12 +257,8 @@ class CommittedState:
         """Give all ranks the newest committed state of any rank.
 
         The state of a process that has trained in a later world is newer, whatever its step: the
-        others have continued without it.
-
-        Args:
-            meeting: the world.
-            group: the group of its processes.
-            stored: returns the newest checkpoint; rank 0 calls it if no process has the state.
+        others have continued without it. If no process has one, rank 0 calls `stored`, which
+        returns the newest checkpoint.
         """
         mine = (self._committed.round, self._committed.number)
         gathered = group.gather((mine, _process.first_round()))

@@ -46,8 +46,7 @@ class Meetings:
     def __init__(self, *, backend: str, timeout: float) -> None:
         """Prepare; `timeout` is that of joining, and of each collective.
 
-        Raises:
-            RuntimeError: PyTorch is too old.
+        Raises RuntimeError if PyTorch is too old.
         """
         if tuple(int(part) for part in torch.__version__.split(".")[:2]) < _OLDEST:
             raise RuntimeError(
@@ -82,15 +81,10 @@ class Meetings:
             self._server = server
 
     def join(self, meeting: Meeting, address: str, interrupted: Callable[[], bool]) -> None:
-        """Connect to all processes of a world.
+        """Connect to all processes of a world, at the address of rank 0.
 
-        Args:
-            meeting: the world.
-            address: the address of rank 0.
-            interrupted: returns whether another world was announced or this process must stop.
-
-        Raises:
-            RuntimeError: the world has ended, or not all processes have come in time.
+        It is interrupted if another world was announced or this process must stop. Raises
+        RuntimeError if the world has ended, or not all processes have come in time.
         """
         deadline = time.monotonic() + self._timeout
         client = self._connect(address, deadline, interrupted)
@@ -142,8 +136,7 @@ class Meetings:
     def destroy(self, connections: Connections) -> None:
         """End the present group without waiting for the other processes.
 
-        Raises:
-            TimeoutError: the backend does not end it.
+        Raises TimeoutError if the backend does not end it.
         """
         connections.close()
         ending = threading.Thread(target=self._destroy, name="elasticjob-destroy", daemon=True)

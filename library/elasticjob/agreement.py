@@ -94,12 +94,10 @@ class StopAgreement:
     """The agreement of one process with the others of its world."""
 
     def __init__(self, stop: threading.Event, highest_limit: Callable[[int], int]) -> None:
-        """Start a thread that waits for a stop request.
+        """Start a thread that waits until this process is asked to stop.
 
-        Args:
-            stop: set when this process is asked to stop.
-            highest_limit: publishes the limit of this rank, and returns the highest limit when all
-                ranks have published theirs; raises AgentError if this world has ended.
+        `highest_limit` publishes the limit of this rank, and returns the highest limit when all
+        ranks have published theirs; it raises AgentError if this world has ended.
         """
         self._stop = stop
         self._highest_limit = highest_limit
@@ -136,8 +134,7 @@ class StopAgreement:
 def highest_limit(limit: int) -> int:
     """Publish the limit of this rank; return the highest one when all ranks have published theirs.
 
-    Raises:
-        AgentError: this world has ended, or a rank of it that has not published its limit.
+    Raises AgentError if this world has ended, or a rank of it that has not published its limit.
     """
     store = KeyValue()
     present: bytes | None = None
@@ -202,11 +199,7 @@ class AnyRank:
         self._uses = 0
 
     def __call__(self, mine: bool) -> bool:
-        """Return whether `mine` is true in any rank.
-
-        Raises:
-            AgentError: this world has ended.
-        """
+        """Return whether `mine` is true in any rank; raises AgentError if this world has ended."""
         store = KeyValue()
         use = str(self._uses).encode()
         # Two keys in turn: a rank that is ahead must not overwrite what another one still reads.

@@ -2,7 +2,6 @@
 
 import os
 import shlex
-import shutil
 import signal
 import socket
 import subprocess
@@ -13,13 +12,10 @@ from pathlib import Path
 import pytest
 from elasticjob_cli.dev.cluster import next_steps
 from elasticjob_kube.errors import Refused
-from elasticjob_kube.resources import CRDS, NODES, PODS
-from elasticjob_kube.session import Kube, connect
+from elasticjob_kube.resources import NODES
+from elasticjob_kube.session import connect
 from elasticjob_localcluster import cluster as clusters
 from elasticjob_localcluster import daemons
-from elasticjob_localcluster.controlplane import binaries
-from elasticjob_localcluster.progress_display import ProgressDisplay
-from elasticjob_localcluster.state_directory import cache_dir
 
 from tests.support.wait import wait_until
 
@@ -381,39 +377,6 @@ def test_without_compiler_and_package_index_the_error_says_what_to_install(
     assert "no Go 1.26 or newer" in line
     assert "install Go 1.26 or newer" in line
     assert not list((tmp_path / "cache").glob("go/*"))
-
-
-def test_an_incomplete_program_in_the_cache_is_built_again(tmp_path: Path) -> None:
-    cache = cache_dir(os.environ)
-    places = binaries.find_programs(
-        cache, {**os.environ, "KUBEBUILDER_ASSETS": ""}, ProgressDisplay()
-    )
-    if not all(path.is_relative_to(cache) for path in places.values()):
-        pytest.skip("this machine has programs of its own, so none was built")
-    shutil.copytree(cache / "bin", tmp_path / "bin", copy_function=os.link)
-    if (cache / "go").exists():
-        (tmp_path / "go").symlink_to(cache / "go")
-    etcd = tmp_path / places["etcd"].relative_to(cache)
-    whole = etcd.read_bytes()
-    etcd.unlink()
-    etcd.write_bytes(whole[: len(whole) // 2])
-    etcd.chmod(0o755)
-    again = binaries.find_programs(
-        tmp_path, {**os.environ, "KUBEBUILDER_ASSETS": ""}, ProgressDisplay()
-    )
-    assert again["etcd"] == etcd
-    assert subprocess.run([etcd, "--version"], capture_output=True).returncode == 0
-    assert not list(tmp_path.rglob("*.partial"))
-
-
-async def test_our_kinds_are_served_and_pods_are_accepted(kube: Kube, namespace: str) -> None:
-    names = {item["metadata"]["name"] for item in (await kube.list(CRDS))["items"]}
-    assert {
-        f"{kind}.elasticjob.dev" for kind in ("elasticjobs", "scaleplans", "scaleins", "scaleouts")
-    } <= names
-    pod = {"metadata": {"name": "p"}, "spec": {"containers": [{"name": "c", "image": "i"}]}}
-    created = await kube.create(PODS, namespace, pod)
-    assert created["spec"]["serviceAccountName"] == "default"
 
 
 async def test_clients_without_a_certificate_are_rejected(cluster: clusters.Cluster) -> None:

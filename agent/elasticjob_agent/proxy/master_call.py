@@ -26,11 +26,7 @@ class CallError(Exception):
 
 
 async def call_until_answered(method: Any, message: Any) -> Any:
-    """Call a method of a stub until the master answers; returns its answer.
-
-    Raises:
-        CallError: the master has refused the call.
-    """
+    """Call a method of a stub until the master answers; raises CallError if it refuses."""
     while True:
         try:
             return await method(message, timeout=CALL_TIMEOUT_SECONDS, wait_for_ready=True)

@@ -89,13 +89,7 @@ class MasterProxy:
     def __init__(
         self, channel: grpc.aio.Channel, pod_uid: str, others: Mapping[str, Handler]
     ) -> None:
-        """Call over a channel to the master, in the name of a pod.
-
-        Args:
-            channel: the channel to the master.
-            pod_uid: the UID of the pod.
-            others: the handlers of calls that the agent itself answers, by name.
-        """
+        """Call in the name of a pod; the agent itself answers the `others`, by name."""
         self._shards = ShardProxy(channel, pod_uid)
         values = ValuesAndBarriers(channel, pod_uid)
         self.local_barriers = values.local_barriers
@@ -115,11 +109,7 @@ class MasterProxy:
         }
 
     async def call(self, request: Request, caller: Caller) -> Request:
-        """Answer one request of a connection.
-
-        Raises:
-            CallError: the request is not understood, or the master refuses it.
-        """
+        """Answer a request; raises CallError if it is refused, or not understood."""
         name = request.get("call")
         handler = self._handlers.get(name) if isinstance(name, str) else None
         if handler is None:
@@ -144,8 +134,7 @@ class MasterProxy:
     async def members(self, world: agent_pb2.World) -> Sequence[agent_pb2.Member]:
         """Return the members of a world; a list that was left out is fetched once for the pod.
 
-        Raises:
-            CallError: the world has ended, or the master does not know its members any more.
+        Raises CallError if the world has ended, or the master does not know its members any more.
         """
         if not world.member_count:
             return world.members

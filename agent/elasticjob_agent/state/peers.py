@@ -67,8 +67,7 @@ class StateServer(StateServiceServicer):
     async def open(self) -> str:
         """Start serving; return the address with a free port.
 
-        Raises:
-            RuntimeError: the address or the identity cannot be used.
+        Raises RuntimeError if the address or the identity cannot be used.
         """
         pair = self._identity.pair
         credentials = grpc.ssl_server_credentials(
@@ -209,11 +208,7 @@ async def _data(stream: Any) -> AsyncIterator[bytes]:
 
 
 async def _progress(stream: Any) -> AsyncIterator[pb.PartChunk]:
-    """Yield the chunks of a stream.
-
-    Raises:
-        TimeoutError: none came for `PROGRESS_SECONDS`.
-    """
+    """Yield the chunks of a stream; raises TimeoutError if none came for `PROGRESS_SECONDS`."""
     while True:
         try:
             yield await _soon(anext(stream))

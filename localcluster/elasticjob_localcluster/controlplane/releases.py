@@ -71,13 +71,10 @@ def release_of(program: str, version: str) -> Release | None:
 
 
 def download(release: Release, path: Path, tick: Callable[[], None]) -> None:
-    """Download a program into a file, which others can execute.
+    """Download a program into a file, which others can execute; calls `tick` regularly.
 
-    `tick` is called regularly.
-
-    Raises:
-        DownloadFailed: the server is not reached, has no such file, is slow, or sends another file
-            than it gives the checksum of.
+    Raises DownloadFailed if the server is not reached, has no such file, is slow, or sends another
+    file than it gives the checksum of.
     """
     name = release.url.rpartition("/")[2]
     try:
@@ -103,8 +100,7 @@ def _open(url: str) -> http.client.HTTPResponse:
 def _parts(url: str, most_bytes: int, tick: Callable[[], None]) -> Iterator[bytes]:
     """Yield what the URL has, as it arrives.
 
-    Raises:
-        DownloadFailed: it is too large, or arrives too slowly.
+    Raises DownloadFailed if it is too large, or arrives too slowly.
     """
     size = 0
     begun = since = time.monotonic()

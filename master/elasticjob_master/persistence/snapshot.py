@@ -11,7 +11,7 @@ from typing import Any, get_args
 import msgspec
 from elasticjob_shards import Dataset, Ledger
 from elasticjob_shards.account import Holder
-from elasticjob_shards.runs import pack, unpack
+from elasticjob_shards.checkpoint import pack, unpack
 
 from elasticjob_master.controller import Controller
 from elasticjob_master.core.autoscale import scaling_memory
@@ -111,8 +111,8 @@ def restore(controller: Controller, state: StoredState) -> None:
     )
     for each in state.ledgers:
         controller.ledgers.restore(restore_ledger(each, controller.members))
-    controller.scaling.autoscaler.restore(_scaling_memory(state))
-    controller.scaling.replacer.restore(state.replacements)
+    controller.scaling.autoscaler.memory = _scaling_memory(state)
+    controller.scaling.replacer.memory = state.replacements
     controller.scaling.use_number(state.last_plan_number)
     controller.history.restore(state.samples, state.events, state.series, state.spent)
     controller.accounting.restore(state.accounting)

@@ -97,9 +97,14 @@ async def test_a_reader_that_does_not_read_keeps_no_other_request_waiting_for_lo
     reader, writer = await asyncio.open_connection(host, int(port), limit=1)
     writer.write(b"GET /status HTTP/1.1\r\nHost: %b:%b\r\n\r\n" % (host.encode(), port.encode()))
     await reader.readexactly(1)
-    async with asyncio.timeout(20):
-        assert (await page.status())[0] == 200
-    writer.transport.abort()
+    page.master.body = (
+        b'{"phase": "training"}'  # the other's answer fits into the bound at any load
+    )
+    try:
+        async with asyncio.timeout(20):
+            assert (await page.status())[0] == 200
+    finally:
+        writer.transport.abort()
 
 
 @pytest.mark.guarantee("hostile-masters")
