@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from elasticjob_localcluster.controlplane.binaries import find_programs
-from elasticjob_localcluster.controlplane.go_toolchain import find_go, go_environment
+from elasticjob_localcluster.controlplane.builds import find_go, go_environment
 from elasticjob_localcluster.controlplane.programs import Program
 from elasticjob_localcluster.errors import LocalClusterError
 from elasticjob_localcluster.foreground import last_lines

@@ -23,13 +23,7 @@ CUDA_DEVICES = "CUDA_VISIBLE_DEVICES"
 def has_accelerator(
     environment: Mapping[str, str], devices: Path = _DEVICES, drivers: Path = _DRIVERS
 ) -> bool:
-    """Return whether the container has the device file of an accelerator that it may use.
-
-    Args:
-        environment: the container's environment.
-        devices: the folder of device files.
-        drivers: the folder in which the kernel describes GPUs.
-    """
+    """Return whether the container has the device file of an accelerator that it may use."""
     hidden = environment.get(CUDA_DEVICES, "0") in ("", "-1")
     patterns = _OF_OTHERS if hidden else (*_OF_CUDA, *_OF_OTHERS)
     if any(True for pattern in patterns for _ in devices.glob(pattern)):

@@ -86,13 +86,7 @@ def launch(
 ) -> Launch:
     """Return the launch that a Start requests.
 
-    Args:
-        start: the master's command.
-        config: the configuration of this member.
-        command: the training command.
-        container: the environment of the container.
-        socket: the path of the agent's socket.
-        horovod: serves the processes if Horovod's elastic driver would.
+    `horovod` serves the processes if Horovod's elastic driver would.
     """
     variables = environments(start, config, command, container, socket)
     if start.elastic_driver:

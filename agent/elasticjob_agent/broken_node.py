@@ -57,11 +57,8 @@ def in_output(lines: Iterable[str]) -> str:
 def in_kernel_log(lines: Iterable[str], gpus: Iterable[str]) -> str:
     """Return what the kernel says about this container's GPUs, or an empty text.
 
-    The log is that of the whole node: a message about a GPU of another pod does not count.
-
-    Args:
-        lines: the lines of the kernel log.
-        gpus: the PCI addresses of the container's GPUs, such as "0000:3b:00.0".
+    The log is that of the whole node: a message about a GPU of another pod does not count. A GPU is
+    named by its PCI address, such as "0000:3b:00.0".
     """
     own = tuple(gpu.lower() for gpu in gpus)
     return in_output(

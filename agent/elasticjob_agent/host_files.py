@@ -119,12 +119,8 @@ def for_launcher(
     """Return the environment with what a launcher needs, and its files of hosts.
 
     horovodrun has as much time to check its hosts as to wait for them, unless the container sets
-    it. Its default of 30 s includes the wait, so a launch on busy nodes would fail.
-
-    Args:
-        environment: the container's environment, with the operator's variables for a launcher.
-        programs_folder: the folder for the programs, and for the files if no volume is mounted.
-        channel: the channel to the master.
+    it. Its default of 30 s includes the wait, so a launch on busy nodes would fail. The files are
+    in the folder of the programs if no volume is mounted for them.
     """
     mount = environment.get(names.ENV_HOST_FILES)
     if mount or names.ENV_REMOTE_SHELL in environment:

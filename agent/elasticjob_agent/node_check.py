@@ -31,13 +31,6 @@ class NodeCheck:
     def __init__(
         self, environment: Mapping[str, str], command: Sequence[str], token: str | None
     ) -> None:
-        """Prepare.
-
-        Args:
-            environment: the environment of the benchmark.
-            command: the training command, which shows its Python.
-            token: the job's token.
-        """
         self._environment = dict(environment)
         self._python = python_of(command, environment)
         self._token = token

@@ -44,12 +44,9 @@ class ProcessSupervisor:
     ) -> None:
         """Begin to reap children; needs the running event loop.
 
-        Args:
-            command: the training command.
-            container: the container's environment.
-            memory: measures the container's memory for processes in standby; None to keep none.
-            launches: whether the command is torchrun, whose processes are kept in standby, too.
-            within_limit: keep processes in standby only in memory that is this container's.
+        Keep processes in standby if `memory` measures the container's memory; with `within_limit`
+        only in memory that is this container's. If the command `launches`, it is torchrun, whose
+        processes are kept in standby, too.
         """
         self._command = list(command)
         self._container = container
@@ -227,12 +224,8 @@ class TrainingProcesses:
     ) -> None:
         """End all by a request, then SIGTERM, then SIGKILL; cancelled when all have exited.
 
-        Args:
-            action: the times.
-            socket: the socket by which they are asked to stop.
-            leaves_by_itself: whether the processes notice that their host leaves, and exit.
-            sigterm_delay_seconds: the time without SIGTERM for processes that do not listen for
-                stops.
+        Processes that do not listen for stops get SIGTERM after the delay, or as late as possible
+        if they notice by themselves that their host leaves, and exit.
         """
         if action.kill_after > 0:
             begun = time.monotonic()

@@ -36,12 +36,7 @@ def environments(
 ) -> list[Environment]:
     """Return the variables that the agent sets in the processes of a Start, by rank.
 
-    Args:
-        start: the world, and the variables of its framework for each process.
-        config: the configuration of this member.
-        command: the training command; a launcher is one process, which starts all others.
-        container: the container's environment, to which these variables are added.
-        socket: the path of the agent's socket.
+    They are added to the container's. A launcher is one process, which starts all others.
     """
     shared = {
         names.ENV_SOCKET: str(socket),
@@ -82,13 +77,8 @@ def render(
 ) -> tuple[list[str], Environment]:
     """Return a process's command and environment with the references to variables replaced.
 
-    Args:
-        command: the training command.
-        container: the container's environment.
-        variables: the agent's variables, which override the container's.
-
-    Raises:
-        TooLongError: they exceed the kernel's limit; the message names the argument or variable.
+    The agent's variables override the container's. Raises TooLongError if they exceed the kernel's
+    limit; the message names the argument or variable.
     """
     rendered: list[str] = []
     left = MAX_CHARACTERS

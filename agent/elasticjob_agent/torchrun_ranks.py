@@ -29,12 +29,9 @@ class RankWatch:
     def __init__(
         self, size: int, mark: str, in_standby: Callable[[], Collection[int]] = tuple
     ) -> None:
-        """Prepare.
+        """Watch the processes that a launcher starts, which inherit the variable `mark` from it.
 
-        Args:
-            size: the number of processes that the launcher starts.
-            mark: it sets this variable in its processes, and their children inherit it.
-            in_standby: returns the processes in standby; a torchrun among them has children.
+        A torchrun among those in standby has children.
         """
         self.failed_at: float | None = None
         """The time of the first failure of the present processes, by the monotonic clock."""

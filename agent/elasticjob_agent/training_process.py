@@ -116,12 +116,9 @@ class TrainingProcess:
     """One run of a command."""
 
     def __init__(self, prefix: str, on_end: Callable[[TrainingProcess], None]) -> None:
-        """Prepare to run it.
+        """Prepare to run it, with a prefix before each line that it prints.
 
-        Args:
-            prefix: written before each line that it prints; if empty, the process inherits the
-                standard output of the agent.
-            on_end: called when it has exited.
+        With an empty one the process inherits the standard output of the agent.
         """
         self.prefix = prefix
         self.code = 0
@@ -234,12 +231,9 @@ _PARENT_HAS_ENDED = "FileNotFoundError: [Errno 2] No such file or directory"
 def of_program(code: int, lines: Sequence[str]) -> tuple[int, list[str]]:
     """Return the exit code and the last lines of the program that a launcher has started.
 
-    If only torchrun has written lines, for example because the program's output goes to a file, all
-    of them are returned, with its report of the failed process at the end.
-
-    Args:
-        code: the exit code of the command, as a shell reports it.
-        lines: the last ones that it has written.
+    The exit codes are as a shell reports them. If only torchrun has written lines, for example
+    because the program's output goes to a file, all of them are returned, with its report of the
+    failed process at the end.
     """
     own = list(lines)
     reports = [(_TORCHRUN_REPORTS.search(line), at) for at, line in enumerate(lines)]

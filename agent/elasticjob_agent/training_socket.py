@@ -100,12 +100,12 @@ class TrainingSocket:
         """Create the socket's folder.
 
         Args:
-            channel: the channel to the master, which answers the calls.
+            channel: to the master, which answers the calls that have no handler.
             pod_uid: the UID of this pod.
             on_report: called with each step report.
             on_world_joined: called with the round of a world when all processes have joined it.
             on_world_left: called when all processes have left one, with whether all of them end.
-            handlers: the handlers of calls that the agent itself answers, by name.
+            handlers: of the calls that the agent itself answers, by name.
         """
         self._proxy = MasterProxy(channel, pod_uid, handlers)
         self._on_report = on_report

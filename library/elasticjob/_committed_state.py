@@ -257,12 +257,8 @@ class CommittedState:
         """Give all ranks the newest committed state of any rank.
 
         The state of a process that has trained in a later world is newer, whatever its step: the
-        others have continued without it.
-
-        Args:
-            meeting: the world.
-            group: the group of its processes.
-            stored: returns the newest checkpoint; rank 0 calls it if no process has the state.
+        others have continued without it. If no process has one, rank 0 calls `stored`, which
+        returns the newest checkpoint.
         """
         mine = (self._committed.round, self._committed.number)
         gathered = group.gather((mine, _process.first_round()))

@@ -69,11 +69,7 @@ def _number(agents: str, launchers: str, alone: int) -> int:
 def check_not_alone(processes: int) -> None:
     """Check that a library trains with the processes of the world.
 
-    Args:
-        processes: the number of processes with which the library trains.
-
-    Raises:
-        RuntimeError: this process would train alone, as would each other one.
+    Raises RuntimeError if this process would train alone, as would each other one.
     """
     wanted = int(os.environ.get("WORLD_SIZE", "1"))
     if names.ENV_SOCKET in os.environ and processes == 1 < wanted:

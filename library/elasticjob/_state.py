@@ -77,17 +77,10 @@ class StateInMemory:
     def agree_on_start(
         self, find_stored: Callable[[Iterable[str]], tuple[int, str]]
     ) -> tuple[int, str]:
-        """Choose the checkpoint at which this world begins.
+        """Choose the checkpoint at which this world begins; raises AgentError if it has ended.
 
-        Args:
-            find_stored: returns the series of this world's checkpoints and the newest checkpoint of
-                the storage, given the names of the checkpoints in memory. Rank 0 calls it.
-
-        Returns:
-            the same two.
-
-        Raises:
-            AgentError: this world has ended.
+        Return the series of this world's checkpoints and the newest checkpoint of the storage,
+        which rank 0 finds by `find_stored`, given the names of the checkpoints in memory.
         """
         everyone = members() if self._world.size > 1 else []
         firsts = [rank for rank, member in enumerate(everyone) if member.local_rank == 0] or [0]
@@ -240,10 +233,7 @@ def _start(
 def _peer(mine: int, places: list[tuple[int, str]], addresses: list[str | None]) -> str | None:
     """Return the address of the next member on another node, else of the next member.
 
-    Args:
-        mine: the first rank of this member.
-        places: the first rank of each member and its node.
-        addresses: the addresses of the members.
+    Each member's place is its first rank and its node; `mine` is the first rank of this one.
     """
     position = next((n for n, (rank, _) in enumerate(places) if rank == mine), 0)
     others = [*range(position + 1, len(places)), *range(position)]

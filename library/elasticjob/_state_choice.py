@@ -62,9 +62,8 @@ class Choice:
 def newest(inventories: Sequence[Inventory], *, after: str) -> Choice | None:
     """Return the newest checkpoint that the members can have all together.
 
-    Args:
-        inventories: the inventories of all members, by position.
-        after: the newest checkpoint in the storage; older ones do not count.
+    The inventories are by position. Those that are not newer than the storage's (`after`) do not
+    count.
     """
     found = {name for inventory in inventories for name in inventory.checkpoints if name > after}
     choices = (_choice(name, inventories) for name in sorted(found, reverse=True))

@@ -34,13 +34,7 @@ class StateFolder:
     """The part of the folder that belongs to one storage folder."""
 
     def __init__(self, root: Path, store: str, *, most_bytes: int) -> None:
-        """Use a store's folder, which may not exist.
-
-        Args:
-            root: the folder in memory.
-            store: the name of the store.
-            most_bytes: the greatest size of the root.
-        """
+        """Use a store's folder, which may not exist, in a root of at most so many bytes."""
         self._root = root
         self._folder = root / store
         self._most_bytes = most_bytes

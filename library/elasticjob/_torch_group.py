@@ -81,15 +81,10 @@ class Meetings:
             self._server = server
 
     def join(self, meeting: Meeting, address: str, interrupted: Callable[[], bool]) -> None:
-        """Connect to all processes of a world.
+        """Connect to all processes of a world, at the address of rank 0.
 
-        Args:
-            meeting: the world.
-            address: the address of rank 0.
-            interrupted: returns whether another world was announced or this process must stop.
-
-        Raises:
-            RuntimeError: the world has ended, or not all processes have come in time.
+        It is interrupted if another world was announced or this process must stop. Raises
+        RuntimeError if the world has ended, or not all processes have come in time.
         """
         deadline = time.monotonic() + self._timeout
         client = self._connect(address, deadline, interrupted)

@@ -25,14 +25,10 @@ class WriteBehind:
         complete: Callable[[str], bool],
         remove: Callable[[str], None],
     ) -> None:
-        """Prepare.
+        """Prepare to begin, complete and remove checkpoints of the storage.
 
-        Args:
-            storage: the storage of the checkpoints.
-            any_rank: returns whether its argument is true in any rank. The thread calls it.
-            begin: begins a checkpoint in the storage.
-            complete: completes it, if this world still trains.
-            remove: removes what was written of it, in rank 0.
+        The thread calls `any_rank`. A checkpoint is completed if this world still trains, and what
+        was written of it is removed in rank 0.
         """
         self._storage = storage
         self._any_rank = any_rank
@@ -49,12 +45,9 @@ class WriteBehind:
         return self._source if self._thread is not None and self._thread.is_alive() else ""
 
     def start(self, source: str, target: str, files: Mapping[str, Path]) -> None:
-        """Begin to write; all ranks call it, while none writes.
+        """Begin to write the files of this rank; all ranks call it, while none writes.
 
-        Args:
-            source: the checkpoint in memory.
-            target: its name in the storage.
-            files: the files of this rank, by their path in the checkpoint.
+        They are those of a checkpoint in memory (`source`), by their path in the checkpoint.
         """
         self._source = source
         self._stopped.clear()

@@ -94,12 +94,10 @@ class StopAgreement:
     """The agreement of one process with the others of its world."""
 
     def __init__(self, stop: threading.Event, highest_limit: Callable[[int], int]) -> None:
-        """Start a thread that waits for a stop request.
+        """Start a thread that waits until this process is asked to stop.
 
-        Args:
-            stop: set when this process is asked to stop.
-            highest_limit: publishes the limit of this rank, and returns the highest limit when all
-                ranks have published theirs; raises AgentError if this world has ended.
+        `highest_limit` publishes the limit of this rank, and returns the highest limit when all
+        ranks have published theirs; it raises AgentError if this world has ended.
         """
         self._stop = stop
         self._highest_limit = highest_limit

@@ -17,6 +17,8 @@ from elasticjob.commit import may_commit
 from elasticjob.progress import confirm_stop, report_step, should_stop
 from elasticjob.world import world
 
+_COUNT = "num_items_in_batch"
+
 
 class ElasticJob(TrainerCallback):  # type: ignore[misc, unused-ignore]
     """Reports every step and the logged metrics; on a stop saves, confirms and ends `train`.
@@ -59,9 +61,7 @@ class ElasticJob(TrainerCallback):  # type: ignore[misc, unused-ignore]
         self.stopped = False
         check_not_alone(args.world_size)
         if agent_connection() is not None and not args.torch_compile:
-            from elasticjob._hf_loss import watch_loss  # no other use needs it
-
-            watch_loss(kwargs.get("model"))
+            _watch_loss(kwargs.get("model"))
 
     def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         """Report the step, and stop if any process of the world was asked to."""
@@ -126,3 +126,55 @@ def _any_process(own: bool, device: Any) -> bool:
     flag = torch.tensor(int(own), device=device)
     distributed.all_reduce(flag, op=distributed.ReduceOp.MAX)
     return bool(flag.item())
+
+
+class _Watched(torch.Tensor):  # type: ignore[misc, unused-ignore]
+    """A tensor that knows whether it was read."""
+
+    was_read = False
+
+    @classmethod
+    def __torch_function__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        with torch._C.DisableTorchFunctionSubclass():
+            for each in args:
+                if isinstance(each, cls):
+                    each.was_read = True
+            return func(*args, **(kwargs or {}))
+
+
+def _watch_loss(model: Any) -> None:
+    """Let the first forward pass fail if the Trainer would multiply the loss by the world's size.
+
+    The Trainer (since transformers 4.46) passes the count of all ranks' items to each model whose
+    `forward` has `**kwargs`, and expects a loss that the model has divided by it. So it multiplies
+    the loss by the number of processes, and does not divide it by the accumulated batches. A model
+    that ignores the count returns a mean instead. Its loss, its gradients and an update by SGD then
+    grow with the world. Many models of transformers are of this kind, such as those for the
+    classification of sequences. A model with the attribute `accepts_loss_kwargs` has told the
+    Trainer what it does.
+    """
+    if hasattr(model, "accepts_loss_kwargs") or not isinstance(model, torch.nn.Module):
+        return
+    counts: list[_Watched] = []
+
+    def before(_module: Any, args: Any, kwargs: Any) -> Any:
+        count = kwargs.get(_COUNT)
+        if not torch.is_tensor(count) or "labels" not in kwargs:
+            return None  # the loss is not the model's
+        counts.append(count.as_subclass(_Watched))
+        return args, {**kwargs, _COUNT: counts[-1]}
+
+    def after(module: Any, _args: Any, _output: Any) -> None:
+        for each in handles:
+            each.remove()
+        if counts and not counts[-1].was_read:
+            raise RuntimeError(
+                f"the loss of {type(module).__name__} ignores {_COUNT}, so the Trainer would "
+                "multiply loss and gradients by the number of processes and of accumulated "
+                "batches: set model.accepts_loss_kwargs = False before Trainer(model, …)"
+            )
+
+    handles = [
+        model.register_forward_pre_hook(before, with_kwargs=True),
+        model.register_forward_hook(after),
+    ]

@@ -12,12 +12,7 @@ def write_kubeconfig(
 ) -> None:
     """Write a kubeconfig; a reader of an earlier one never sees an incomplete file.
 
-    Args:
-        path: the path of the file.
-        server: the URL of the API server.
-        authority: the certificate authority of the API server, in Base64 of PEM.
-        user: the credentials.
-        namespace: the namespace of requests that name none.
+    The authority is in Base64 of PEM, and the namespace is that of requests that name none.
     """
     name = "elasticjob-dev"
     cluster = {"server": server, "certificate-authority-data": authority}

@@ -38,16 +38,8 @@ def start(
 ) -> None:
     """Start a cluster in its empty directory, and return when it accepts pods.
 
-    Args:
-        state: the directory.
-        port: the port of the API server.
-        has_node: whether to start the process node.
-        programs: the paths of its programs; kubectl may be missing.
-        cache: the directory in which kubectl is built then, at its first call.
-        capacity: the amounts by resource that the node reports instead of the machine's.
-        environ: the environment of the processes.
-        children: gets every started process, also if an error is raised.
-        tick: called regularly.
+    A kubectl that is missing in `programs` is built in the cache at its first call. `children` gets
+    every started process, also if an error is raised.
     """
     (state / CLUSTER_FILE).write_text(json.dumps({"port": port, "has_node": has_node}))
     shutil.rmtree(state / "logs", ignore_errors=True)
@@ -114,10 +106,7 @@ def _wait_until(
 def tear_down(state: Path, children: Children, *, keep_logs: bool = False) -> None:
     """Stop every process of the cluster in this directory and remove the files that belong to it.
 
-    Args:
-        state: the cluster's directory; the directory itself and its lock file stay.
-        children: the processes that this process started; it waits for their ends.
-        keep_logs: leave the logs for the user.
+    Wait for the ends of `children`. The directory itself and its lock file stay.
     """
     recorded = daemons.recorded(state)
     # The node first, while the API server still answers: it ends its pods' processes.

@@ -48,11 +48,7 @@ def state_dir(environ: Mapping[str, str]) -> Path:
 def make_directory(path: Path, *, what: str, remedy: str, mode: int = 0o700) -> None:
     """Make a directory and check that it can be written to.
 
-    Args:
-        path: the directory.
-        what: its description in the error message.
-        remedy: what the user can do, for the error message.
-        mode: its permissions, if it is made.
+    The error says `what` it is, and its `remedy`.
     """
     try:
         path.mkdir(mode=mode, parents=True, exist_ok=True)

@@ -17,9 +17,7 @@ from elasticjob_api import names
 def with_training_library(environment: Mapping[str, str], folder: Path) -> dict[str, str]:
     """Return an environment whose PYTHONPATH ends with the library.
 
-    Args:
-        environment: the variables of the program.
-        folder: gets links to the library alone; it is created if it is missing.
+    A folder, which need not exist, gets links to the library alone.
     """
     folder.mkdir(exist_ok=True)
     for name in names.LIBRARY_PACKAGES:

@@ -19,11 +19,8 @@ def start(
 ) -> subprocess.Popen[bytes]:
     """Start the guard of the processes whose marker begins with `prefix`.
 
-    Args:
-        prefix: the beginning of the markers.
-        more: further arguments of the module.
-        module: its main program calls `guard` with the prefix; it may clean up afterwards.
-        pass_fds: descriptors that the guard keeps open.
+    The main program of the module calls `guard` with the prefix; it may clean up afterwards. The
+    guard keeps the descriptors open.
     """
     command = [sys.executable, "-P", "-m", module, prefix, *more]
     return subprocess.Popen(

@@ -18,15 +18,10 @@ class ChildReaper:
     """Waits for every child as soon as it ends, also for orphaned descendants of this process."""
 
     def __init__(self, *, on_reaped: Callable[[], None] = lambda: None) -> None:
-        """Become a sub-reaper, and reap from now on.
+        """Become a sub-reaper, and reap from now on; raises OSError if the kernel refuses.
 
         Needs the event loop of the main thread. No other part of the program may wait for children.
-
-        Args:
-            on_reaped: called after each round of reaping.
-
-        Raises:
-            OSError: the kernel refuses to make this process a sub-reaper.
+        `on_reaped` is called after each round.
         """
         self._on_exit: dict[int, Callable[[int], None]] = {}
         self._on_reaped = on_reaped

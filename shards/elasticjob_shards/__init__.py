@@ -2,9 +2,9 @@
 
 Every shard ends exactly once as done or failed, even if members are lost. The sum of waiting,
 leased, done and failed shards is always the total. Each module uses only those before it: `shuffle`
-(the order of an epoch), `dataset` (the samples of shards), `runs` (compact sets of numbers),
-`account` (the numbers of shards by state), `checkpoint` (a ledger as bytes), `ledger` (one data
-set's leases and results), `ledgers` (all data sets, and their common limits).
+(the order of an epoch), `dataset` (the samples of shards), `account` (the numbers of shards by
+state), `checkpoint` (a ledger as bytes), `ledger` (one data set's leases and results), `ledgers`
+(all data sets, and their common limits).
 """
 
 from elasticjob_shards.account import Account, LeasesOfRound

@@ -5,12 +5,12 @@ from __future__ import annotations
 import hashlib
 import json
 import zlib
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from elasticjob_api.refusals import BadRequest
 
 from elasticjob_shards.dataset import Dataset
-from elasticjob_shards.runs import pack, unpack
 
 _VERSION = 1
 _LARGEST = 4 * 1024 * 1024
@@ -76,6 +76,35 @@ def decode(state: bytes, dataset: Dataset, *, most: int) -> tuple[Dataset, Posit
         dataset = dataset.grown(size, final=False)
     _check(dataset, fresh, undone, failed)
     return dataset, Position(fresh, undone, failed)
+
+
+def pack(numbers: Iterable[int]) -> list[int]:
+    """Return a list of runs, each with its distance from the last one, and its length.
+
+    Shards are handed out in runs and mostly end in runs, so the list is short. Distances are small
+    numbers, which compress well.
+    """
+    runs: list[int] = []
+    end = 0
+    for number in sorted(numbers):
+        if number == end and runs:
+            runs[-1] += 1
+        else:
+            runs += (number - end, 1)
+        end = number + 1
+    return runs
+
+
+def unpack(runs: Sequence[int], *, most: int) -> list[int]:
+    """Return the numbers, ascending; raises ValueError for invalid runs or more than `most`."""
+    if len(runs) % 2 or any(run < 0 for run in runs) or sum(runs[1::2]) > most:
+        raise ValueError(f"not a list of runs with at most {most} numbers")
+    numbers: list[int] = []
+    end = 0
+    for distance, length in zip(runs[::2], runs[1::2], strict=True):
+        numbers.extend(range(end + distance, end + distance + length))
+        end += distance + length
+    return numbers
 
 
 def digest(state: bytes) -> str:

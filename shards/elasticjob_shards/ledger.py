@@ -225,10 +225,8 @@ class Ledger:
     def restore(self, state: bytes, round_: int, *, only: bool = False) -> None:
         """Return to a checkpoint for the processes of a round, and end all leases.
 
-        Args:
-            state: the checkpoint; empty bytes are the beginning.
-            round_: the round of the calling process.
-            only: the world has no other process, so a repeated call comes from a restarted process.
+        Empty bytes are the beginning. A world without another process (`only`) may call repeatedly:
+        its process has restarted.
 
         Raises:
             BadRequest: this is not a checkpoint of the data set.

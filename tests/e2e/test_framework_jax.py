@@ -9,7 +9,7 @@ import pytest
 
 from tests.support.changing_job import check_one_model
 from tests.support.e2e.sandbox import EXAMPLES, Sandbox, digits
-from tests.support.e2e.trial import Trial, check_worlds, worlds
+from tests.support.e2e.trial import Trial, check_worlds
 from tests.support.local_job import LocalJob
 
 pytestmark = [
@@ -32,19 +32,14 @@ async def test_jax_trains_through_resizes_a_killed_process_and_a_killed_master(
     sandbox.apply(job)
     async with sandbox.observe("digits") as observer:
         trial = Trial(sandbox, observer, "digits", sys.executable)
-        await trial.trains(2, beyond=100)
-        await trial.scale(3)
-        await trial.scale(2)
-        await trial.survives_kill_of_the_master(2)
+        await trial.trains_through_changes()
         log = trial.log()  # the log of a pod that is replaced
         trial.kill_process(rank=1)
         await trial.timed("kill -9 of a process to next step", 2)
         assert observer.job is not None
         assert observer.job.status.replica_statuses["worker"].restarts == 1
         log += trial.log()
-    found = worlds(log)
-    check_worlds(found, checkpoint_steps=CHECKPOINT_STEPS)
-    assert [world.size for world in found[:3]] == [2, 3, 2], found
+    check_worlds(log, [2, 3, 2], checkpoint_steps=CHECKPOINT_STEPS)
 
 
 @pytest.mark.guarantee("jax-worlds")
@@ -71,7 +66,7 @@ async def test_processes_continue_through_resizes_and_a_killed_process(
         assert len({process.pid for process in trial.training_processes()} & first) == 1
         await trial.succeeds()
         log = trial.log()
-    check_worlds(worlds(log), checkpoint_steps=1)
+    check_worlds(log, checkpoint_steps=1)
     steps = WORLDS_EPOCHS * 12
     assert f"finished: {steps} steps, {WORLDS_EPOCHS * 1500} samples" in log
 

@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-import os
 import re
 import shlex
-import signal
 from pathlib import Path
 
 import pytest
 
 from tests.support.changing_job import check_one_model
-from tests.support.e2e import pytorch_job, standby_processes
-from tests.support.e2e.pytorch_job import CHECKPOINT_STEPS, SCRIPT, SLOTS, check_end
+from tests.support.e2e import pytorch_job
+from tests.support.e2e.pytorch_job import CHECKPOINT_STEPS, SCRIPT, SIZES, SLOTS, check_end
 from tests.support.e2e.sandbox import Sandbox
-from tests.support.e2e.trial import Trial, check_worlds, worlds
+from tests.support.e2e.standby_processes import check_worlds_from_standby
+from tests.support.e2e.trial import Trial, check_worlds
 from tests.support.local_job import LocalJob
 from tests.support.local_run import local_run
 from tests.support.wait import until
@@ -35,12 +34,8 @@ async def test_ddp_trains_through_resizes_a_killed_process_and_a_killed_master(
     python = pytorch_job.python()
     sandbox.apply(pytorch_job.pytorch_job("ddp", folder, epochs=EPOCHS, command=[python]))
     async with sandbox.observe("ddp") as observer:
-        trial = Trial(sandbox, observer, "ddp", pytorch_job.python())
-        await trial.trains(2, beyond=100)
-        assert len(trial.training_processes()) == 2 * SLOTS
-        await trial.scale(3)
-        await trial.scale(2)
-        await trial.survives_kill_of_the_master(2)
+        trial = Trial(sandbox, observer, "ddp", python)
+        await trial.trains_through_changes(2 * SLOTS)
         log = trial.log()  # of a pod that may be replaced: either may seem to have failed first
         trial.kill_process(rank=3)
         await trial.timed("kill -9 of a process to next step", 2)
@@ -48,10 +43,7 @@ async def test_ddp_trains_through_resizes_a_killed_process_and_a_killed_master(
         assert observer.job is not None
         assert observer.job.status.replica_statuses["worker"].restarts == 1
         log += trial.log()
-    found = worlds(log)
-    check_worlds(found, checkpoint_steps=CHECKPOINT_STEPS)
-    assert [world.size for world in found[:3]] == [2 * SLOTS, 3 * SLOTS, 2 * SLOTS], found
-    assert found[-1].size == 2 * SLOTS, found
+    check_worlds(log, SIZES, checkpoint_steps=CHECKPOINT_STEPS)
     check_end(log, EPOCHS)
 
 
@@ -59,17 +51,7 @@ async def test_ddp_trains_through_resizes_a_killed_process_and_a_killed_master(
 async def test_worlds_begin_with_processes_from_standby(sandbox: Sandbox, folder: Path) -> None:
     python = pytorch_job.python()
     job = pytorch_job.pytorch_job("ddp", folder, epochs=STANDBY_EPOCHS, command=[python])
-    job["spec"]["agent"] = {"standby": "Always"}
-    sandbox.apply(job)
-    async with sandbox.observe("ddp") as observer:
-        trial = Trial(sandbox, observer, "ddp", python)
-        await trial.trains(2, beyond=100)
-        training = await standby_processes.resize(trial, in_pod=SLOTS)
-        os.kill(min(training), signal.SIGKILL)
-        await trial.timed("kill -9 of a process to next step", 2)
-        log = trial.log()
-    found = worlds(log)
-    check_worlds(found, checkpoint_steps=CHECKPOINT_STEPS)
+    await check_worlds_from_standby(sandbox, job, in_pod=SLOTS, victim=min)
 
 
 @pytest.mark.guarantee("pytorch-worlds")
@@ -94,10 +76,7 @@ async def test_processes_continue_through_resizes_a_killed_master_and_a_killed_p
         assert len({process.pid for process in trial.training_processes()} & first) == SLOTS
         await trial.succeeds()
         log = trial.log()
-    found = worlds(log)
-    check_worlds(found, checkpoint_steps=1)
-    assert [world.size for world in found[:3]] == [2 * SLOTS, 3 * SLOTS, 2 * SLOTS], found
-    assert found[-1].size == 2 * SLOTS, found
+    check_worlds(log, SIZES, checkpoint_steps=1)
     check_end(log, WORLDS_EPOCHS)
 
 
@@ -125,9 +104,7 @@ async def test_fsdp_saved_by_four_processes_continues_by_two_and_by_three_bit_fo
         await trial.timed("kill -9 of a process to next step", sizes[-1])
         await trial.succeeds()
         log += trial.log()
-    found = worlds(log)
-    check_worlds(found, checkpoint_steps=CHECKPOINT_STEPS)
-    assert [world.size for world in found[: len(sizes)]] == sizes, found
+    check_worlds(log, sizes, checkpoint_steps=CHECKPOINT_STEPS)
     saved = dict(re.findall(r"stopped after step (\d+) state (\w+)", log))
     read = dict(re.findall(r"from step (\d+) state (\w+)", log))
     assert len(saved) >= len(sizes) - 1, log
@@ -141,9 +118,7 @@ def test_a_ddp_program_is_scaled_locally_while_it_trains_without_losing_a_step(
     tmp_path: Path, torchrun: bool
 ) -> None:
     python = pytorch_job.python()
-    program = [python]
-    if torchrun:
-        program = pytorch_job.torchrun(python, tmp_path)
+    program = pytorch_job.torchrun(python, tmp_path) if torchrun else [python]
     command = [*program, str(SCRIPT)]
     with local_run(tmp_path) as run:
         run.environment |= pytorch_job.variables(tmp_path, epochs=LOCAL_EPOCHS)
@@ -159,9 +134,7 @@ def test_a_ddp_program_is_scaled_locally_while_it_trains_without_losing_a_step(
         assert run.wait_for_end(process) == 0, run.log()
         log = re.sub(r"^(\[\d+\] )?(\[default\d+\]:)?", "", run.log(), flags=re.MULTILINE)
         run.wait_until_nothing_is_left()
-    found = worlds(log)
-    assert [world.size for world in found] == [2, 3, 1], log
-    check_worlds(found, checkpoint_steps=CHECKPOINT_STEPS)
+    assert len(check_worlds(log, [2, 3, 1], checkpoint_steps=CHECKPOINT_STEPS)) == 3, log
     check_end(log, LOCAL_EPOCHS)
 
 

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 from elasticjob_api import names
+from elasticjob_api.meta import Json
 
 from tests.support.e2e import pytorch_job
 from tests.support.e2e.pytorch_job import CHECKPOINT_STEPS, SLOTS, check_end
@@ -41,17 +42,10 @@ runpy.run_path(sys.argv[0], run_name="__main__")
 async def test_killed_processes_lose_no_step_that_is_saved_in_memory(
     sandbox: Sandbox, folder: Path
 ) -> None:
-    python = pytorch_job.python()
-    hangs = folder / "hangs.py"
-    hangs.write_text(HANGS)
-    job = pytorch_job.pytorch_job("ddp", folder, epochs=EPOCHS, command=[python, str(hangs)])
-    job["spec"]["agent"] = {"stateMemory": "256Mi"}
-    worker = job["spec"]["replicaSpecs"]["worker"]
-    worker |= {"replicas": 1, "processRestartLimit": 100}
-    sandbox.apply(job)
+    sandbox.apply(_job(folder, epochs=EPOCHS, replicas=1))
     chance = random.Random(1)
     async with sandbox.observe("ddp") as observer:
-        trial = Trial(sandbox, observer, "ddp", python)
+        trial = Trial(sandbox, observer, "ddp", pytorch_job.python())
         await trial.trains(1, beyond=2 * CHECKPOINT_STEPS)
         memory = _memory(trial)
         for kill in range(1, KILLS + 1):
@@ -67,6 +61,17 @@ async def test_killed_processes_lose_no_step_that_is_saved_in_memory(
         log = trial.log()
     check_end(log, EPOCHS)
     assert not memory.exists(), "the memory ends with the pod"
+
+
+def _job(folder: Path, *, epochs: int, replicas: int) -> Json:
+    hangs = folder / "hangs.py"
+    hangs.write_text(HANGS)
+    command = [pytorch_job.python(), str(hangs)]
+    job = pytorch_job.pytorch_job("ddp", folder, epochs=epochs, command=command)
+    job["spec"]["agent"] = {"stateMemory": "256Mi"}
+    worker = job["spec"]["replicaSpecs"]["worker"]
+    worker |= {"replicas": replicas, "processRestartLimit": 100}
+    return job
 
 
 def _memory(trial: Trial) -> Path:
@@ -94,15 +99,9 @@ async def _has_begun(trial: Trial, count: int) -> bool:
 async def test_pods_come_go_and_are_lost_while_the_storage_hangs(
     sandbox: Sandbox, folder: Path
 ) -> None:
-    python = pytorch_job.python()
-    hangs = folder / "hangs.py"
-    hangs.write_text(HANGS)
-    job = pytorch_job.pytorch_job("ddp", folder, epochs=MOVING_EPOCHS, command=[python, str(hangs)])
-    job["spec"]["agent"] = {"stateMemory": "256Mi"}
-    job["spec"]["replicaSpecs"]["worker"]["processRestartLimit"] = 100
-    sandbox.apply(job)
+    sandbox.apply(_job(folder, epochs=MOVING_EPOCHS, replicas=2))
     async with sandbox.observe("ddp") as observer:
-        trial = Trial(sandbox, observer, "ddp", python)
+        trial = Trial(sandbox, observer, "ddp", pytorch_job.python())
         await trial.trains(2, beyond=2 * CHECKPOINT_STEPS)
         await trial.scale(3)
         assert not list(folder.glob("*/checkpoint-*/complete")), "a joiner needs no storage"

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import shlex
-import signal
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -13,11 +12,12 @@ import psutil
 import pytest
 
 from tests.support.convert import sample
-from tests.support.e2e import pytorch_job, standby_processes
+from tests.support.e2e import pytorch_job
 from tests.support.e2e.converted import create_converted, set_environment
-from tests.support.e2e.pytorch_job import CHECKPOINT_STEPS, SLOTS, check_end
+from tests.support.e2e.pytorch_job import CHECKPOINT_STEPS, SIZES, SLOTS, check_end
 from tests.support.e2e.sandbox import Sandbox
-from tests.support.e2e.trial import Trial, check_worlds, worlds
+from tests.support.e2e.standby_processes import check_worlds_from_standby
+from tests.support.e2e.trial import Trial, check_worlds
 
 pytestmark = [pytest.mark.thorough, pytest.mark.embedded_only("PyTorch is that of this machine")]
 EPOCHS = 300
@@ -35,11 +35,7 @@ async def test_torchrun_trains_through_resizes_a_killed_process_and_a_killed_mas
     sandbox.apply(pytorch_job.pytorch_job("torchrun", folder, epochs=EPOCHS, command=command))
     async with sandbox.observe("torchrun") as observer:
         trial = Trial(sandbox, observer, "torchrun", pytorch_job.python())
-        await trial.trains(2, beyond=100)
-        assert len(trial.training_processes()) == 2 * SLOTS
-        await trial.scale(3)
-        await trial.scale(2)
-        await trial.survives_kill_of_the_master(2)
+        await trial.trains_through_changes(2 * SLOTS)
         log = trial.log()
         kills: Counter[str] = Counter()
         for _ in range(KILLS):
@@ -51,10 +47,7 @@ async def test_torchrun_trains_through_resizes_a_killed_process_and_a_killed_mas
             log += trial.log()
         await trial.succeeds()
         log += trial.log()
-    found = worlds(log)
-    check_worlds(found, checkpoint_steps=CHECKPOINT_STEPS)
-    assert [world.size for world in found[:3]] == [2 * SLOTS, 3 * SLOTS, 2 * SLOTS], found
-    assert found[-1].size == 2 * SLOTS, found
+    check_worlds(log, SIZES, checkpoint_steps=CHECKPOINT_STEPS)
     check_end(log, EPOCHS)
 
 
@@ -63,22 +56,13 @@ async def test_worlds_begin_with_torchrun_and_its_processes_from_standby(
     sandbox: Sandbox, folder: Path, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
     logs = tmp_path_factory.mktemp("torchrun")
-    python = pytorch_job.python()
-    command = pytorch_job.torchrun(python, logs)
+    command = pytorch_job.torchrun(pytorch_job.python(), logs)
     job = pytorch_job.pytorch_job("torchrun", folder, epochs=STANDBY_EPOCHS, command=command)
-    job["spec"]["agent"] = {"standby": "Always"}
-    sandbox.apply(job)
-    async with sandbox.observe("torchrun") as observer:
-        trial = Trial(sandbox, observer, "torchrun", python)
-        await trial.trains(2, beyond=100)
-        training = await standby_processes.resize(trial, in_pod=SLOTS + 1)  # and torchrun
-        below_torchrun = [pid for pid in training if psutil.Process(pid).ppid() in training]
-        os.kill(below_torchrun[0], signal.SIGKILL)
-        await trial.timed("kill -9 of a process to next step", 2)
-        log = trial.log()
-    found = worlds(log)
-    check_worlds(found, checkpoint_steps=CHECKPOINT_STEPS)
-    assert [world.size for world in found[:3]] == [2 * SLOTS, 3 * SLOTS, 2 * SLOTS], found
+
+    def below_torchrun(training: set[int]) -> int:
+        return next(pid for pid in training if psutil.Process(pid).ppid() in training)
+
+    await check_worlds_from_standby(sandbox, job, in_pod=SLOTS + 1, victim=below_torchrun)
 
 
 async def test_a_converted_job_of_dlrover_runs_under_torchrun_and_is_scaled_by_its_plans(
@@ -115,9 +99,7 @@ async def test_a_converted_job_of_dlrover_runs_under_torchrun_and_is_scaled_by_i
         await trial.timed("converted removePods", 2)
         await trial.succeeds()
         log = trial.log()
-    found = worlds(log)
-    check_worlds(found, checkpoint_steps=CHECKPOINT_STEPS)
-    assert [world.size for world in found] == [2 * SLOTS, 3 * SLOTS, 2 * SLOTS], found
+    assert len(check_worlds(log, SIZES, checkpoint_steps=CHECKPOINT_STEPS)) == len(SIZES), log
     check_end(log, EPOCHS)
 
 

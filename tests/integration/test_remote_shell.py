@@ -147,7 +147,7 @@ class Job:
             streams = {"stdin": pipe, "stdout": pipe, "stderr": pipe}
         command = (sys.executable, "-m", f"elasticjob_agent.remote_shell.{module}", *arguments)
         variables = {
-            "PATH": os.environ["PATH"],
+            **os.environ,  # so that the end of the tests is the end of these processes
             names.ENV_SOCKET: str(socket.path),
             **environment,
         }
@@ -260,10 +260,11 @@ async def test_a_new_launcher_ends_commands_of_its_predecessor(job: Job) -> None
 @pytest.mark.guarantee("horovodrun-parts-die")
 async def test_a_killed_worker_ends_its_ssh(job: Job) -> None:
     worker = await job.start_worker()
-    started = await job.ssh("echo on; exec sleep 1000")
-    await first_line(started)
+    started = await job.ssh("echo $$; exec sleep 1000")
+    pid = int(await first_line(started))
     worker.kill()
     code, _, err = await result(started)
+    os.kill(pid, signal.SIGKILL)  # as the worker's agent does
     assert (code, err) == (ssh.FAILED, b"ssh: job-worker-0 is lost\n")
 
 

@@ -8,7 +8,7 @@ import subprocess
 from pathlib import Path
 from typing import Any
 
-from elasticjob_localcluster.controlplane.go_toolchain import find_go, go_environment
+from elasticjob_localcluster.controlplane.builds import find_go, go_environment
 from elasticjob_localcluster.progress_display import ProgressDisplay
 from elasticjob_localcluster.state_directory import cache_dir
 from lupa.lua51 import LuaRuntime  # type: ignore[import-untyped]  # the version that Argo CD has

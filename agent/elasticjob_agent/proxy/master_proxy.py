@@ -89,13 +89,7 @@ class MasterProxy:
     def __init__(
         self, channel: grpc.aio.Channel, pod_uid: str, others: Mapping[str, Handler]
     ) -> None:
-        """Call over a channel to the master, in the name of a pod.
-
-        Args:
-            channel: the channel to the master.
-            pod_uid: the UID of the pod.
-            others: the handlers of calls that the agent itself answers, by name.
-        """
+        """Call in the name of a pod; the agent itself answers the `others`, by name."""
         self._shards = ShardProxy(channel, pod_uid)
         values = ValuesAndBarriers(channel, pod_uid)
         self.local_barriers = values.local_barriers

@@ -48,7 +48,7 @@ class Interpreter:
         on_problem: Callable[[str], None],
         on_child_problem: Callable[[str], None],
     ) -> None:
-        """Start the process.
+        """Start the process; raises OSError if it cannot be started.
 
         Args:
             start: starts a command in an environment.
@@ -61,9 +61,6 @@ class Interpreter:
             piped: whether its standard output is a pipe.
             on_problem: called with the reason why no such process is to be kept for this command.
             on_child_problem: the same for a process that torchrun starts.
-
-        Raises:
-            OSError: the process cannot be started.
         """
         self.piped = piped
         self.reports: list[Report] = []

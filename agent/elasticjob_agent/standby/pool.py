@@ -56,12 +56,8 @@ class StandbyPool:
     ) -> None:
         """Prepare; nothing is started before the first training process.
 
-        Args:
-            command: the training command.
-            container: the container's environment.
-            shell: what the pool needs.
-            launches: the command is torchrun, whose processes are kept in standby, too.
-            within_limit: there is none in a container without a limit of its memory.
+        If the command `launches`, it is torchrun, whose processes are kept in standby, too.
+        `within_limit`: there is none in a container without a limit of its memory.
         """
         self._command = list(command)
         self._container = container
@@ -108,15 +104,7 @@ class StandbyPool:
     ) -> Popen[bytes] | None:
         """Return the process that runs a command from now on, or None if the pool cannot start it.
 
-        Args:
-            slot: the process among those of the member.
-            command: the command with its references replaced.
-            environment: the environment of the process.
-            piped: whether its standard output is a pipe.
-            on_exit: called with its exit code.
-
-        Raises:
-            OSError: the process cannot be started.
+        The references in the command are replaced. Raises OSError if the process cannot be started.
         """
         if list(command) != self._command:
             self._drop("its arguments differ from world to world")
@@ -140,8 +128,7 @@ class StandbyPool:
     async def run(self, on_imports: Callable[[bytes], None]) -> None:
         """Keep processes in standby while there is memory for them.
 
-        Args:
-            on_imports: called with what the program imports, for `import_first` of other members.
+        `on_imports` gets what the program imports, for `import_first` of other members.
         """
         published = ImportList()
         while not self._dropped:

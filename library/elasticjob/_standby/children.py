@@ -42,13 +42,6 @@ class Children:
     def __init__(
         self, send: Callable[[Message], None], pipe: int, given: Mapping[str, str]
     ) -> None:
-        """Prepare.
-
-        Args:
-            send: sends a message to the agent.
-            pipe: the descriptor to which it writes.
-            given: the variables with which this process was started.
-        """
         self._send = send
         self._pipe = pipe
         self._given = dict(given)
@@ -62,11 +55,8 @@ class Children:
     ) -> None:
         """Let children import these parts of an import list, one child after another.
 
-        Args:
-            facts: facts about an earlier child, if none has been started yet.
-            parts: what it has imported.
-            oom_score: the score of a child that runs.
-            rests: whether children leave most of the CPU to others while they import.
+        The facts are about an earlier child, if none has been started yet. A running child has the
+        `oom_score`. Children that `rest` leave most of the CPU to others while they import.
         """
         content = {"imports": parts, "rests": rests, "oom_score": oom_score, "index": -1}
         if self._waiting:

@@ -28,10 +28,7 @@ def difference(
 ) -> str | None:
     """Return a variable of a world that was read with another value in standby, or None.
 
-    Args:
-        standby: the environment in which modules were imported.
-        world: the environment of a process of the world.
-        reads: the variables that were read meanwhile.
+    `reads` are the variables that were read since the modules were imported in standby.
     """
     for name in sorted({*standby, *world}):
         was_read = name in reads or name.startswith(READ_BY_LIBRARIES)

@@ -18,8 +18,13 @@ from contextlib import contextmanager
 from pathlib import Path
 from urllib.parse import urlsplit
 
-from elasticjob_localcluster.controlplane.builds import build, check_space, flags
-from elasticjob_localcluster.controlplane.go_toolchain import find_go, go_environment
+from elasticjob_localcluster.controlplane.builds import (
+    build,
+    check_space,
+    find_go,
+    flags,
+    go_environment,
+)
 from elasticjob_localcluster.controlplane.programs import PROGRAMS, Program
 from elasticjob_localcluster.controlplane.releases import DownloadFailed, download, release_of
 from elasticjob_localcluster.progress_display import ProgressDisplay
@@ -39,14 +44,9 @@ def find_programs(
 ) -> dict[str, Path]:
     """Return the path of every program by its name.
 
-    Downloads or builds the missing programs, which may take minutes the first time.
-
-    Args:
-        cache: the directory of downloaded and built programs.
-        environ: names the installed programs, and is the environment of builds.
-        progress: displays the steps.
-        programs: the programs to find.
-        deferred: programs that are not built: they are left out of the result instead.
+    Downloads or builds the missing programs, which may take minutes the first time. `environ` names
+    the installed programs, and is the environment of builds. A deferred program is not built: it is
+    left out of the result instead.
     """
     found: dict[str, Path] = {}
     missing = []

@@ -17,12 +17,7 @@ from elasticjob_localcluster.progress_display import ProgressDisplay
 
 
 def write_launcher(path: Path, cache: Path) -> None:
-    """Write a script that builds kubectl at its first call, and is replaced by a link to it.
-
-    Args:
-        path: the path of the script.
-        cache: the directory of built programs.
-    """
+    """Write a script that builds kubectl at its first call, and is replaced by a link to it."""
     command = shlex.join([sys.executable, "-m", __name__, str(cache)])
     # It is not an installed kubectl for another cluster that looks for one.
     path.write_text(f'#!/bin/sh\n[ -z "${FINDING}" ] || exit 1\nexec {command} "$0" "$@"\n')

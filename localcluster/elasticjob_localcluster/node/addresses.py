@@ -70,10 +70,7 @@ class AddressPool:
     def claim(self, identity: NetworkIdentity, uid: str, leaving: Iterable[str]) -> str:
         """Return the pod's address; a second live pod of the same name gets a different one.
 
-        Args:
-            identity: the pod's name in the network.
-            uid: the UID of the pod.
-            leaving: the UIDs of ended or ending pods, whose addresses pass to successors.
+        The addresses of pods that are `leaving`, or have ended, pass to successors.
         """
         address = self.address_of(identity)
         holder = self._holder.get(address)

@@ -28,11 +28,8 @@ class ContainerReaper:
     ) -> None:
         """Call `on_exit` with the exit code of a child, negative after a signal, when it ends.
 
-        Args:
-            pid: the process id of the child.
-            on_exit: the callback.
-            owner: the marker of the container whose first process it is.
-            guest_of: the marker of the container that it runs in as a further process.
+        It is the first process of the container with the marker `owner`, or a further one that runs
+        in the container of `guest_of`.
         """
 
         def exited(code: int) -> None:

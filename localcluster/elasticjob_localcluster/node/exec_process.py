@@ -87,16 +87,9 @@ class ExecProcess:
 async def start(
     reaper: ContainerReaper, container: Command, argv: Sequence[str], streams: Streams
 ) -> ExecProcess:
-    """Start a command in a container.
+    """Start a user's command in a container, with the requested streams; raises StartError.
 
-    Args:
-        reaper: waits for it, and kills it when the container ends.
-        container: the command of the container's process.
-        argv: the user's command.
-        streams: the requested streams.
-
-    Raises:
-        StartError: it cannot be started.
+    The reaper waits for it, and kills it when the container ends.
     """
     command = replace(container, argv=with_installed_programs(argv))
     ours, theirs = _terminal(streams) if streams.terminal else _pipes(streams)

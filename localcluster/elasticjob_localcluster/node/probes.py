@@ -84,12 +84,9 @@ def start_probes(
 ) -> ContainerProbes:
     """Start a container's probes: the startup probe first, then the others.
 
-    Args:
-        container: its spec.
-        target: the container to probe.
-        started: called once when the container has started; at once without a startup probe.
-        failed: called with a probe's spec and the problem when the container must be restarted.
-        ready: called after each readiness probe that reached a threshold.
+    `started` is called once, at once without a startup probe; `failed` with a probe's spec and the
+    problem when the container must be restarted; `ready` after each readiness probe that reached a
+    threshold.
     """
     container_probes = ContainerProbes()
 

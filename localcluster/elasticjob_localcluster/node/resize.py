@@ -25,12 +25,8 @@ def resize(
 ) -> tuple[list[ContainerStatus], Conditions]:
     """Return the containers with their new resources, and the conditions of a pending resize.
 
-    Args:
-        pod: its spec has the desired resources.
-        statuses: the containers with their enforced resources, in the order of the spec.
-        allocatable: the node's resources.
-        allocated_to_others: the resources of the node's other pods.
-        usage: the bytes of memory that a container, by name, uses now.
+    The spec has the desired resources, and the statuses, in its order, the enforced ones. `usage`
+    returns the bytes of memory that a container, by name, uses now.
     """
     desired = {container["name"]: container.get("resources") or {} for container in pod.containers}
     if all(status.resources == desired[status.name] for status in statuses):

@@ -11,7 +11,7 @@ from typing import Any, get_args
 import msgspec
 from elasticjob_shards import Dataset, Ledger
 from elasticjob_shards.account import Holder
-from elasticjob_shards.runs import pack, unpack
+from elasticjob_shards.checkpoint import pack, unpack
 
 from elasticjob_master.controller import Controller
 from elasticjob_master.core.autoscale import scaling_memory

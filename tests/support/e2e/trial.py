@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 import signal
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 
@@ -101,6 +102,14 @@ class Trial:
                     found.append(process)
         return found
 
+    async def trains_through_changes(self, processes: int = 2) -> None:
+        """Begin with two pods of these processes, scale to three and back, and kill the master."""
+        await self.trains(2, beyond=100)
+        assert len(self.training_processes()) == processes
+        await self.scale(3)
+        await self.scale(2)
+        await self.survives_kill_of_the_master(2)
+
     async def survives_kill_of_the_master(self, pods: int) -> None:
         """Kill the master, and wait until a later one sees the same world continue."""
         status = self.observer.status
@@ -178,11 +187,18 @@ def worlds(log: str) -> list[World]:
     ]
 
 
-def check_worlds(found: list[World], *, checkpoint_steps: int) -> None:
-    """Check that each world began where its predecessor was stopped, or else at a checkpoint."""
+def check_worlds(log: str, sizes: Sequence[int] = (), *, checkpoint_steps: int) -> list[World]:
+    """Check that each world began where its predecessor was stopped, or else at a checkpoint.
+
+    The first worlds have these sizes, and the last one has the last of them. Return all worlds.
+    """
+    found = worlds(log)
+    assert [world.size for world in found[: len(sizes)]] == [*sizes], found
+    assert found[-1].size in sizes[-1:] or not sizes, found
     assert found[0].first == 0
     for before, after in pairwise(found):
         if before.last is not None:
             assert after.first == before.last, f"steps were lost or done twice: {found}"
         else:
             assert after.first % checkpoint_steps == 0 or after.first == before.first, found
+    return found

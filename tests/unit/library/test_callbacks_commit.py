@@ -30,7 +30,7 @@ def callbacks(name: str, monkeypatch: pytest.MonkeyPatch, **frameworks: dict[str
 def test_hugging_face_skips_every_checkpoint_that_may_not_be_written(
     may: bool, stop: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    torch = {"distributed": SimpleNamespace(is_available=lambda: False)}
+    torch = {"distributed": SimpleNamespace(is_available=lambda: False), "Tensor": object}
     callback = callbacks(
         "hf", monkeypatch, torch=torch, transformers={"TrainerCallback": object}
     ).ElasticJob()
@@ -92,6 +92,7 @@ def test_callbacks_reduce_only_where_other_processes_train_than_those_of_the_wor
             all_reduce=lambda flag, op: reduced.append("hf"),
             ReduceOp=SimpleNamespace(MAX=None),
         ),
+        "Tensor": object,
         "tensor": lambda flag, device: SimpleNamespace(item=lambda: flag),
     }
     hf = callbacks("hf", monkeypatch, torch=torch, transformers={"TrainerCallback": object})

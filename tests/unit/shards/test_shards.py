@@ -11,10 +11,10 @@ from itertools import pairwise
 import pytest
 from elasticjob_api.refusals import BadRequest, DeclaredDifferently, NotCurrent, UnknownName
 from elasticjob_shards import Dataset, Ledger, Ledgers
+from elasticjob_shards.checkpoint import pack, unpack
 from elasticjob_shards.dataset import MOST_PARTS
 from elasticjob_shards.ledger import MOST_FAILED
 from elasticjob_shards.ledgers import MOST_DATASETS, MOST_LEASES
-from elasticjob_shards.runs import pack, unpack
 from elasticjob_shards.shuffle import shuffled, unshuffled
 from hypothesis import given
 from hypothesis import strategies as st

@@ -4,7 +4,7 @@ import os
 from pathlib import Path
 
 import pytest
-from elasticjob_localcluster.controlplane import binaries, builds, go_toolchain, programs
+from elasticjob_localcluster.controlplane import binaries, builds, programs
 
 
 def test_only_a_complete_program_counts_as_built(tmp_path: Path) -> None:
@@ -64,7 +64,7 @@ def test_a_failed_build_says_why_in_one_line_with_the_end_of_the_output(
 def test_a_build_never_runs_for_another_platform_or_with_settings_of_the_user(
     tmp_path: Path,
 ) -> None:
-    settings = go_toolchain.go_environment(
+    settings = builds.go_environment(
         tmp_path, {"HOME": str(tmp_path), "GOOS": "plan9", "GOFLAGS": "-mod=mod"}
     )
     assert "GOOS" not in settings
@@ -73,6 +73,6 @@ def test_a_build_never_runs_for_another_platform_or_with_settings_of_the_user(
 
 
 def test_without_a_usable_home_go_builds_inside_of_our_cache(tmp_path: Path) -> None:
-    settings = go_toolchain.go_environment(tmp_path, {"HOME": f"{os.devnull}/home"})
+    settings = builds.go_environment(tmp_path, {"HOME": f"{os.devnull}/home"})
     assert settings["GOCACHE"] == str(tmp_path / "go-build")
     assert settings["GOPATH"] == str(tmp_path / "gopath")
