@@ -2,23 +2,25 @@
 
 from __future__ import annotations
 
+import os
 import re
 import shlex
+import signal
 from pathlib import Path
 
 import pytest
 
 from tests.support.changing_job import check_one_model
-from tests.support.e2e import pytorch_job
-from tests.support.e2e.pytorch_job import CHECKPOINT_STEPS, SCRIPT, SIZES, SLOTS, check_end
+from tests.support.e2e import pytorch_job, standby_processes
+from tests.support.e2e.pytorch_job import CHECKPOINT_STEPS, SCRIPT, SLOTS, check_end
 from tests.support.e2e.sandbox import Sandbox
-from tests.support.e2e.standby_processes import check_worlds_from_standby
 from tests.support.e2e.trial import Trial, check_worlds
 from tests.support.local_job import LocalJob
 from tests.support.local_run import local_run
 from tests.support.wait import until
 
 pytestmark = [pytest.mark.thorough, pytest.mark.embedded_only("PyTorch is that of this machine")]
+SIZES = [2 * SLOTS, 3 * SLOTS, 2 * SLOTS]
 EPOCHS = 300
 STANDBY_EPOCHS = 10_000
 """More than there is time for."""
@@ -51,7 +53,16 @@ async def test_ddp_trains_through_resizes_a_killed_process_and_a_killed_master(
 async def test_worlds_begin_with_processes_from_standby(sandbox: Sandbox, folder: Path) -> None:
     python = pytorch_job.python()
     job = pytorch_job.pytorch_job("ddp", folder, epochs=STANDBY_EPOCHS, command=[python])
-    await check_worlds_from_standby(sandbox, job, in_pod=SLOTS, victim=min)
+    job["spec"]["agent"] = {"standby": "Always"}
+    sandbox.apply(job)
+    async with sandbox.observe("ddp") as observer:
+        trial = Trial(sandbox, observer, "ddp", python)
+        await trial.trains(2, beyond=100)
+        training = await standby_processes.resize(trial, in_pod=SLOTS)
+        os.kill(min(training), signal.SIGKILL)
+        await trial.timed("kill -9 of a process to next step", 2)
+        log = trial.log()
+    check_worlds(log, SIZES, checkpoint_steps=CHECKPOINT_STEPS)
 
 
 @pytest.mark.guarantee("pytorch-worlds")

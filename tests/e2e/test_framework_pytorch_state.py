@@ -10,7 +10,6 @@ from pathlib import Path
 
 import pytest
 from elasticjob_api import names
-from elasticjob_api.meta import Json
 
 from tests.support.e2e import pytorch_job
 from tests.support.e2e.pytorch_job import CHECKPOINT_STEPS, SLOTS, check_end
@@ -42,10 +41,17 @@ runpy.run_path(sys.argv[0], run_name="__main__")
 async def test_killed_processes_lose_no_step_that_is_saved_in_memory(
     sandbox: Sandbox, folder: Path
 ) -> None:
-    sandbox.apply(_job(folder, epochs=EPOCHS, replicas=1))
+    python = pytorch_job.python()
+    hangs = folder / "hangs.py"
+    hangs.write_text(HANGS)
+    job = pytorch_job.pytorch_job("ddp", folder, epochs=EPOCHS, command=[python, str(hangs)])
+    job["spec"]["agent"] = {"stateMemory": "256Mi"}
+    worker = job["spec"]["replicaSpecs"]["worker"]
+    worker |= {"replicas": 1, "processRestartLimit": 100}
+    sandbox.apply(job)
     chance = random.Random(1)
     async with sandbox.observe("ddp") as observer:
-        trial = Trial(sandbox, observer, "ddp", pytorch_job.python())
+        trial = Trial(sandbox, observer, "ddp", python)
         await trial.trains(1, beyond=2 * CHECKPOINT_STEPS)
         memory = _memory(trial)
         for kill in range(1, KILLS + 1):
@@ -61,17 +67,6 @@ async def test_killed_processes_lose_no_step_that_is_saved_in_memory(
         log = trial.log()
     check_end(log, EPOCHS)
     assert not memory.exists(), "the memory ends with the pod"
-
-
-def _job(folder: Path, *, epochs: int, replicas: int) -> Json:
-    hangs = folder / "hangs.py"
-    hangs.write_text(HANGS)
-    command = [pytorch_job.python(), str(hangs)]
-    job = pytorch_job.pytorch_job("ddp", folder, epochs=epochs, command=command)
-    job["spec"]["agent"] = {"stateMemory": "256Mi"}
-    worker = job["spec"]["replicaSpecs"]["worker"]
-    worker |= {"replicas": replicas, "processRestartLimit": 100}
-    return job
 
 
 def _memory(trial: Trial) -> Path:
@@ -99,9 +94,15 @@ async def _has_begun(trial: Trial, count: int) -> bool:
 async def test_pods_come_go_and_are_lost_while_the_storage_hangs(
     sandbox: Sandbox, folder: Path
 ) -> None:
-    sandbox.apply(_job(folder, epochs=MOVING_EPOCHS, replicas=2))
+    python = pytorch_job.python()
+    hangs = folder / "hangs.py"
+    hangs.write_text(HANGS)
+    job = pytorch_job.pytorch_job("ddp", folder, epochs=MOVING_EPOCHS, command=[python, str(hangs)])
+    job["spec"]["agent"] = {"stateMemory": "256Mi"}
+    job["spec"]["replicaSpecs"]["worker"]["processRestartLimit"] = 100
+    sandbox.apply(job)
     async with sandbox.observe("ddp") as observer:
-        trial = Trial(sandbox, observer, "ddp", pytorch_job.python())
+        trial = Trial(sandbox, observer, "ddp", python)
         await trial.trains(2, beyond=2 * CHECKPOINT_STEPS)
         await trial.scale(3)
         assert not list(folder.glob("*/checkpoint-*/complete")), "a joiner needs no storage"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shlex
+import signal
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -12,14 +13,14 @@ import psutil
 import pytest
 
 from tests.support.convert import sample
-from tests.support.e2e import pytorch_job
+from tests.support.e2e import pytorch_job, standby_processes
 from tests.support.e2e.converted import create_converted, set_environment
-from tests.support.e2e.pytorch_job import CHECKPOINT_STEPS, SIZES, SLOTS, check_end
+from tests.support.e2e.pytorch_job import CHECKPOINT_STEPS, SLOTS, check_end
 from tests.support.e2e.sandbox import Sandbox
-from tests.support.e2e.standby_processes import check_worlds_from_standby
 from tests.support.e2e.trial import Trial, check_worlds
 
 pytestmark = [pytest.mark.thorough, pytest.mark.embedded_only("PyTorch is that of this machine")]
+SIZES = [2 * SLOTS, 3 * SLOTS, 2 * SLOTS]
 EPOCHS = 300
 STANDBY_EPOCHS = 10_000
 """More than there is time for."""
@@ -56,13 +57,20 @@ async def test_worlds_begin_with_torchrun_and_its_processes_from_standby(
     sandbox: Sandbox, folder: Path, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
     logs = tmp_path_factory.mktemp("torchrun")
-    command = pytorch_job.torchrun(pytorch_job.python(), logs)
+    python = pytorch_job.python()
+    command = pytorch_job.torchrun(python, logs)
     job = pytorch_job.pytorch_job("torchrun", folder, epochs=STANDBY_EPOCHS, command=command)
-
-    def below_torchrun(training: set[int]) -> int:
-        return next(pid for pid in training if psutil.Process(pid).ppid() in training)
-
-    await check_worlds_from_standby(sandbox, job, in_pod=SLOTS + 1, victim=below_torchrun)
+    job["spec"]["agent"] = {"standby": "Always"}
+    sandbox.apply(job)
+    async with sandbox.observe("torchrun") as observer:
+        trial = Trial(sandbox, observer, "torchrun", python)
+        await trial.trains(2, beyond=100)
+        training = await standby_processes.resize(trial, in_pod=SLOTS + 1)  # and torchrun
+        below_torchrun = [pid for pid in training if psutil.Process(pid).ppid() in training]
+        os.kill(below_torchrun[0], signal.SIGKILL)
+        await trial.timed("kill -9 of a process to next step", 2)
+        log = trial.log()
+    check_worlds(log, SIZES, checkpoint_steps=CHECKPOINT_STEPS)
 
 
 async def test_a_converted_job_of_dlrover_runs_under_torchrun_and_is_scaled_by_its_plans(

@@ -20,8 +20,6 @@ STEPS_PER_EPOCH = 12
 BATCH = 125
 CHECKPOINT_STEPS = 100
 SLOTS = 2
-SIZES = [2 * SLOTS, 3 * SLOTS, 2 * SLOTS]
-"""Of the worlds of a job that is scaled to three pods and back."""
 SCRIPT = EXAMPLES / "frameworks" / "pytorch" / "train.py"
 RESOURCES = {"requests": {"cpu": "10m", "memory": "64Mi"}}
 

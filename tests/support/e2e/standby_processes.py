@@ -3,42 +3,23 @@
 from __future__ import annotations
 
 import asyncio
-import os
-import signal
-from collections.abc import Callable
 
-from elasticjob_api.meta import Json
-
-from tests.support.e2e import pytorch_job
-from tests.support.e2e.sandbox import Sandbox
-from tests.support.e2e.trial import SECONDS, Trial, check_worlds
+from tests.support.e2e.trial import SECONDS, Trial
 from tests.support.standby import in_standby
 from tests.support.wait import until
 
 
-async def check_worlds_from_standby(
-    sandbox: Sandbox, job: Json, *, in_pod: int, victim: Callable[[set[int]], int]
-) -> None:
-    """Resize a PyTorch job, kill one of its processes, and check its worlds."""
-    job["spec"]["agent"] = {"standby": "Always"}
-    sandbox.apply(job)
-    name = job["metadata"]["name"]
-    async with sandbox.observe(name) as observer:
-        trial = Trial(sandbox, observer, name, pytorch_job.python())
-        await trial.trains(2, beyond=100)
-        training = await _resize(trial, in_pod=in_pod)
-        os.kill(victim(training), signal.SIGKILL)
-        await trial.timed("kill -9 of a process to next step", 2)
-        log = trial.log()
-    check_worlds(log, pytorch_job.SIZES, checkpoint_steps=pytorch_job.CHECKPOINT_STEPS)
-
-
-async def _resize(trial: Trial, *, in_pod: int) -> set[int]:
+async def resize(trial: Trial, *, in_pod: int) -> set[int]:
     """Scale a job from two pods to three and back, each time when all are in standby.
 
     Check that the new worlds begin with these.
 
-    Return the processes of the last world, when the next ones are in standby, so many of each pod.
+    Args:
+        trial: the trial of the job.
+        in_pod: the number of processes in standby of each pod.
+
+    Returns:
+        The processes of the last world, when the next ones are in standby.
     """
     before = await _all_in_standby(trial, 2 * in_pod)
     await trial.scale(3)

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
 
 import pytest
-import pytest_asyncio
 from elasticjob_agent.readiness import (
     BLOCK_BYTES,
     MAX_CONNECTIONS,
@@ -20,18 +18,11 @@ from elasticjob_api import names
 from tests.support.wait import SECONDS
 
 
-@pytest_asyncio.fixture
-async def readiness(network: str) -> AsyncIterator[Readiness]:
-    """Return the port of an agent."""
-    opened = Readiness(f"{network}.7", "token")
-    await opened.announce()
-    yield opened
-    opened.close()
-
-
-@pytest.mark.usefixtures("readiness")
 async def test_agents_of_the_job_measure_one_after_the_other(network: str) -> None:
+    readiness = Readiness(f"{network}.7", "token")
+    await readiness.announce()
     links = await asyncio.gather(*(measure(f"{network}.7", "token") for _ in range(3)))
+    readiness.close()
     for link in links:
         assert link is not None
         assert 0 < link.round_trip_seconds < MEASURE_SECONDS
@@ -39,17 +30,18 @@ async def test_agents_of_the_job_measure_one_after_the_other(network: str) -> No
 
 
 @pytest.mark.parametrize("token", ["another", None])
-async def test_who_does_not_know_the_token_is_disconnected(
-    network: str, token: str | None, readiness: Readiness
-) -> None:
+async def test_who_does_not_know_the_token_is_disconnected(network: str, token: str | None) -> None:
+    readiness = Readiness(f"{network}.7", "token")
+    await readiness.announce()
     assert await measure(f"{network}.7", token) is None
     assert await measure(f"{network}.7", "token") is not None
     readiness.close()
     assert await measure(f"{network}.7", "token") is None
 
 
-@pytest.mark.usefixtures("readiness")
 async def test_the_oldest_stranger_makes_room_for_an_agent_of_the_job(network: str) -> None:
+    readiness = Readiness(f"{network}.7", "token")
+    await readiness.announce()
     streams = []
     async with asyncio.timeout(SECONDS):
         for _ in range(MAX_CONNECTIONS):
@@ -62,10 +54,12 @@ async def test_the_oldest_stranger_makes_room_for_an_agent_of_the_job(network: s
         assert await streams[-1][0].read(100), "a probe is accepted"
     for _, writer in streams:
         writer.close()
+    readiness.close()
 
 
-@pytest.mark.usefixtures("readiness")
 async def test_the_connections_of_watchers_stay_open_and_are_no_strangers(network: str) -> None:
+    readiness = Readiness(f"{network}.7", "token")
+    await readiness.announce()
     streams = [
         await asyncio.open_connection(f"{network}.7", names.AGENT_READY_PORT)
         for _ in range(MAX_CONNECTIONS)
@@ -79,11 +73,13 @@ async def test_the_connections_of_watchers_stay_open_and_are_no_strangers(networ
     assert not any(reader.at_eof() for reader, _ in streams[1:])
     for _, writer in streams:
         writer.close()
+    readiness.close()
 
 
-@pytest.mark.usefixtures("readiness")
 async def test_the_end_of_an_agent_that_is_watched_is_not_logged_as_an_error(network: str) -> None:
     """asyncio of Python 3.11.7 and 3.12.1 logs a connection's task that ends as cancelled."""
+    readiness = Readiness(f"{network}.7", "token")
+    await readiness.announce()
     before = asyncio.all_tasks()
     streams = await asyncio.open_connection(f"{network}.7", names.AGENT_READY_PORT)
     await begin_watch(*streams, "token")
@@ -92,3 +88,4 @@ async def test_the_end_of_an_agent_that_is_watched_is_not_logged_as_an_error(net
     await asyncio.wait([served])
     assert not served.cancelled()
     streams[1].close()
+    readiness.close()
