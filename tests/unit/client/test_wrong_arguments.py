@@ -10,18 +10,15 @@ import pytest
 from elasticjob_client.aio import AsyncClient
 from elasticjob_client.errors import NoSuchObject, WrongArgument
 
-from tests.support.played_api import PlayedApi
+from tests.support.played_api import PlayedApi, listed, played_job
 
-JOB = {
-    "metadata": {"name": "resnet-2", "namespace": "ns", "uid": "u"},
-    "spec": {"framework": "custom", "replicaSpecs": {"worker": {"template": {}}}},
-}
+JOB = played_job(name="resnet-2")
 
 
 @pytest.fixture
 async def client(tmp_path: Path) -> AsyncIterator[AsyncClient]:
     """A client of an API server with the job resnet-2."""
-    api = PlayedApi({"GET elasticjobs/resnet-2": JOB, "GET elasticjobs": {"items": [JOB]}})
+    api = PlayedApi({"GET elasticjobs/resnet-2": JOB, "GET elasticjobs": listed(JOB)})
     async with (
         api.cluster(tmp_path),
         AsyncClient(namespace="ns", kubeconfig=tmp_path / "kubeconfig") as opened,
