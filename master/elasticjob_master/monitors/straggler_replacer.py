@@ -39,13 +39,6 @@ class StragglerReplacer:
         """
         self._checked_at = 0.0
 
-    def restore(self, memory: ReplacementMemory) -> None:
-        """Continue with the replacements of an earlier master.
-
-        The times for which other members have been slow start at zero.
-        """
-        self.memory = memory
-
     def tick(
         self,
         job: JobView,
