@@ -112,11 +112,7 @@ class Accounting:
     ) -> None:
         """Count the time since the last call for what the job did during it.
 
-        Args:
-            now: the time of the monotonic clock.
-            wall: the time in seconds since the epoch.
-            moment: what the job does now.
-            measure: returns the job's present resources; it is called every few seconds.
+        `measure` returns the job's present resources; it is called every few seconds.
         """
         if self._last_now is None:
             self._begin(wall, measure)

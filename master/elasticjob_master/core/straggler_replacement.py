@@ -134,7 +134,7 @@ def judge(
         most: the number of replacements allowed in the life of the job.
         cost: the seconds of training that a change of the world costs.
         horizon: the seconds of training that remain.
-        wall: the present time in seconds since the epoch.
+        wall: seconds since the epoch.
         last_refusal: the reason of the last refusal. It remains while it holds, even if another
             member is the slowest now.
     """

@@ -37,13 +37,8 @@ class Bounds:
 def candidates(bounds: Bounds, size: int, others: Iterable[int] = ()) -> list[int]:
     """Return the sizes that are worth a thought and may be requested, and the present one.
 
-    These are powers of two, and halves and quarters between them: they fill nodes and divide
-    batches.
-
-    Args:
-        bounds: the sizes allowed.
-        size: the present size.
-        others: further sizes, which count where they are allowed.
+    These are powers of two, halves and quarters between them, which fill nodes and divide batches,
+    and those of the `others` that are allowed.
     """
     each = bounds.multiple_of
     found = {bounds.minimum, bounds.maximum, *others}

@@ -58,11 +58,7 @@ def begin_search(
 ) -> ScalingMemory:
     """Return the memory at the beginning of a search at a size.
 
-    Args:
-        memory: the memory before.
-        size: the size with which the search begins.
-        rates: the rates that still hold; by default all of them.
-        most_plans: see `SizeSearch`.
+    The rates that still hold are all of them by default; `most_plans`: see `SizeSearch`.
     """
     before = memory.search
     search = SizeSearch(
