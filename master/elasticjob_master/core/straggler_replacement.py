@@ -31,7 +31,6 @@ class Replaced(msgspec.Struct, frozen=True, omit_defaults=True):
     """A straggler that is being replaced, or was replaced.
 
     Attributes:
-        plan: the number of the ScalePlan.
         rank: the rank in the world; -1: not known.
         node: the node of the pod; empty: not known.
         since: when it became slow, in seconds since the epoch.

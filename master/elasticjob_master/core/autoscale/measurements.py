@@ -37,7 +37,6 @@ class Measurement:
         spread: the standard error of the rate, relative to it, by its variation within the window;
             0 if unknown.
         rises: the rate still rises since the world began, so this is no mean of later windows.
-        window_seconds: the length of a window.
     """
 
     rate: float

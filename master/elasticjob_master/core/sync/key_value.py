@@ -26,7 +26,6 @@ class KeyValueStore:
     """The values of one round.
 
     Attributes:
-        values: all values, by their keys.
         addition_results: the results of additions, by the requests' ids.
     """
 
