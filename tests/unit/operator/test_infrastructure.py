@@ -529,19 +529,6 @@ async def test_a_request_of_the_master_s_that_is_no_quantity_is_refused_with_the
         await ensure_infrastructure(cluster.operator.session, job(cluster._body))
 
 
-async def test_a_quantity_of_an_init_container_that_is_none_fails_the_job_with_the_field() -> None:
-    init = {"name": "first", "resources": {"limits": {"memory": "much"}}}
-    template = {
-        "spec": {"containers": [{"name": "train", "command": ["t"]}], "initContainers": [init]}
-    }
-    cluster = Cluster(worker={"template": template}, **policy("volcano"))
-    await cluster.start()
-    assert (
-        "spec.replicaSpecs.worker.template: 'much' is not a quantity"
-        in cluster.job().status.message
-    )
-
-
 def test_nothing_but_what_the_manifests_depend_on_makes_them_checked_again() -> None:
     body = job_body(2, 1, 4, **policy("volcano"))
     before = infrastructure.manifest_inputs(job(body))

@@ -260,6 +260,10 @@ BAD_TEMPLATES: list[tuple[Any, str]] = [
         {"spec": {"containers": [{"command": ["t"], "resources": {"limits": {"cpu": "many"}}}]}},
         "spec.replicaSpecs.worker.template: 'many' is not a quantity such as 500m",
     ),
+    (
+        {"spec": {"initContainers": [{"resources": {"limits": {"memory": "much"}}}]}},
+        "spec.replicaSpecs.worker.template: 'much' is not a quantity",
+    ),
     ({"metadata": "x", "spec": {"containers": [{"command": ["t"]}]}}, "at `$.metadata`"),
 ]
 

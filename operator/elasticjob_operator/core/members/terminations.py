@@ -17,8 +17,8 @@ from elasticjob_api.meta import Quantity
 from msgspec.structs import replace
 
 from elasticjob_operator.core.members import backoff, more_memory
-from elasticjob_operator.core.members.failure_history import with_failure
 from elasticjob_operator.core.members.failure_policy import Failure, classify
+from elasticjob_operator.core.members.pod_reports import with_failure
 from elasticjob_operator.core.members.reconcile_result import JobFailure, ReconcileResult
 from elasticjob_operator.core.model.observed import Observed
 from elasticjob_operator.core.model.pod import Pod
