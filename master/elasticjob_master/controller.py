@@ -75,10 +75,7 @@ class Controller:
     ) -> None:
         """Begin without members.
 
-        Args:
-            framework: the name of the job's framework.
-            facts: the job, if it is known already.
-            holds_exits: the commands that end agents are held until a caller takes and sends them.
+        If it `holds_exits`, commands that end agents are held until a caller takes and sends them.
         """
         self._framework_name = framework
         self.facts = facts or JobFacts()

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import itertools
 import time
 from collections.abc import Callable
 from contextlib import AsyncExitStack
@@ -378,38 +377,3 @@ async def stored(setting: Setting) -> None:
                 return
             last = found["metadata"]["resourceVersion"]
             await asyncio.sleep(1.5)
-
-
-@pytest.mark.guarantee("training-hangs")
-@pytest.mark.thorough
-async def test_a_stall_and_its_end_are_written_at_once(
-    setting: Setting,
-) -> None:
-    await setting.patch_job(
-        {"spec": {"health": {"stallSeconds": 1, "stallFactor": 2, "lostSeconds": 3600}}}
-    )
-    async with setting.master() as master, master.channel() as channel:
-        agents = await world_of_two(channel)
-        for step in (1, 2):
-            await agents[0].send(
-                step=pb.StepReport(round=1, step=step, samples=30, seconds=0.1, steps=1)
-            )
-        job = await until("the stall in the status", setting.job, _stalled)
-        progress = job["status"]["progress"]
-        assert progress["stalledSince"] == progress["lastReportTime"]
-        steps = itertools.count(3)
-
-        async def job_after_a_step() -> dict[str, Any]:
-            await agents[0].send(
-                step=pb.StepReport(round=1, step=next(steps), samples=30, seconds=0.1, steps=1)
-            )
-            return await setting.job()
-
-        job = await until(
-            "the end of the stall in the status", job_after_a_step, lambda job: not _stalled(job)
-        )
-        assert int(job["status"]["progress"]["steps"]) >= 3
-
-
-def _stalled(job: dict[str, Any]) -> bool:
-    return "stalledSince" in job.get("status", {}).get("progress", {})

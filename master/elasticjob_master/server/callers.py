@@ -85,12 +85,10 @@ class Callers:
         return uid in self._streams.get(peer, ())
 
     def noting(self, handler: Any, behave: Behaviour, holder: Holder) -> Any:
-        """Return a handler that records its callers and what their calls hold.
+        """Return a handler of the same kind that records its callers and what their calls hold.
 
-        Args:
-            handler: a handler of the same kind.
-            behave: answers the calls. It decodes the request itself, unless requests are a stream.
-            holder: what the token makes of a client that is no agent.
+        `behave` answers the calls. It decodes the request itself, unless requests are a stream.
+        `holder` is what the token makes of a client that is no agent.
         """
         held = self.held
         streams = handler.response_streaming

@@ -207,13 +207,14 @@ def with_suspension(
     status: ElasticJobStatus,
     now: float,
     *,
-    reason: str = _SUSPENDED,
-    cause: str = SUSPENDED_BY_USER,
+    why_no_quota: str,
 ) -> ElasticJobStatus:
-    """Return the status of a job that is being suspended.
+    """Return the status of a job that is being suspended, by its spec or for want of quota.
 
     It is Suspended when its pods have ended.
     """
+    reason = WAITING_FOR_QUOTA if why_no_quota else _SUSPENDED
+    cause = why_no_quota or SUSPENDED_BY_USER
     job = observed.job
     status = replace(status, current_plan=None, observed_generation=job.metadata.generation)
     status = without_conditions(job, status, _ACTIVE, _SUSPENDED, cause, now)

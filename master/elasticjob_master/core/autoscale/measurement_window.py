@@ -27,10 +27,7 @@ class MeasurementWindow:
     Samples are reported step by step, so a rate is measured from one report to another.
 
     Attributes:
-        size: the size that is measured.
         round: the latest round that has reported.
-        samples: the latest number of samples.
-        step: the latest step.
         window_start: when the present window began; None if none has.
         measured_from: the report with which measuring began after the warm-up.
         step_from: the step at `measured_from`.

@@ -154,25 +154,6 @@ async def test_a_master_killed_for_memory_is_replaced_and_counted() -> None:
     assert cluster.job().status.phase == "Running"
 
 
-async def test_the_job_succeeds_when_all_workers_have_and_what_still_waits_ends() -> None:
-    cluster = Cluster(replicas=2)
-    await cluster.start()
-    cluster.end("job-worker-0", 0)
-    await cluster.settle()
-    assert cluster.job().status.phase == "Running"
-    cluster.end("job-worker-1", 0)
-    await cluster.apply(SCALE_OUTS, "late", count=1)
-    await cluster.settle()
-    assert cluster.job().status.phase == "Succeeded"
-    ended = status(cluster, SCALE_OUTS, "late")
-    assert ended["phase"] == "ScaleFailed"
-    assert "has ended (Succeeded)" in ended["message"]
-    assert cluster.kube.pods(names.ROLE_MASTER) == []
-    assert pod_names(cluster) == ["job-worker-0", "job-worker-1"], (
-        "cleanPodPolicy Running keeps finished pods"
-    )
-
-
 async def history(cluster: Cluster, rng: random.Random, steps: int) -> None:
     """Faults, requests and crashes in a random order."""
     await cluster.start()
