@@ -42,15 +42,10 @@ def train(job: LocalJob, index: int, *, slots: int = 1) -> subprocess.Popen[byte
 
 
 def check_account(log: str, *, sizes: set[int], repeated: int = 0) -> None:
-    """Check the sizes of the worlds, and the account of the committed steps.
+    """Check the sizes of the worlds that have trained, and the account of the committed steps.
 
-    The script itself has checked its sums.
-
-    Args:
-        log: the log of all workers.
-        sizes: the sizes of worlds that have trained a step.
-        repeated: the limit of steps that a killed process has not printed, or that were
-            repeated after a rollback.
+    The script itself has checked its sums. At most `repeated` steps were repeated after a rollback,
+    or a killed process has not printed them.
     """
     done = steps_in(log)
     steps = max(step for step, _, _ in done)

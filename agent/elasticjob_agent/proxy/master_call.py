@@ -18,8 +18,7 @@ RETRY_PAUSE_SECONDS = 0.5
 class CallError(Exception):
     """A call of the training process that cannot be answered; the message is for its user.
 
-    Attributes:
-        code: the status with which the master refused the call; None if the agent refused it.
+    `code` is the status with which the master refused it; None if the agent did.
     """
 
     code: grpc.StatusCode | None = None

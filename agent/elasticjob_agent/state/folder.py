@@ -26,11 +26,7 @@ _KEPT_COPIES = 2
 
 
 class StateFolder:
-    """The folder of one agent.
-
-    Attributes:
-        most_bytes: its greatest size.
-    """
+    """The folder of one agent, of at most `most_bytes`."""
 
     def __init__(self, root: Path, most_bytes: int) -> None:
         """Use a folder, and remove what an earlier agent has left unfinished in it."""

@@ -29,12 +29,7 @@ class PartName(NamedTuple):
 
 @dataclass(frozen=True)
 class Manifest:
-    """What belongs to a part.
-
-    Attributes:
-        parts: the number of parts of the checkpoint.
-        files: the size of each file, by its path.
-    """
+    """What belongs to a part: its files' sizes by path, and how many parts its checkpoint has."""
 
     parts: int
     files: Mapping[str, int]

@@ -42,12 +42,7 @@ _OPTIONS: list[tuple[str, str | int]] = [
 
 @dataclass(frozen=True)
 class Identity:
-    """Shows that an agent belongs to the job.
-
-    Attributes:
-        authority: the certificate of the job's authority.
-        pair: the agents' certificate and private key.
-    """
+    """Shows that an agent belongs to the job: its authority's certificate and the agents' pair."""
 
     authority: bytes
     pair: bytes

@@ -44,12 +44,9 @@ class DownloadFailed(Exception):
 
 @dataclass(frozen=True)
 class Release:
-    """Where a program of a release is.
+    """Where a program of a release is: at a URL, or as a `member` of the archive there.
 
-    Attributes:
-        url: the URL of the program, or of an archive that contains it.
-        checksums: the URL of the SHA-256 sums: one sum, or a line per file.
-        member: the path of the program in the archive; empty if there is no archive.
+    `checksums` is the URL of the SHA-256 sums: one sum, or a line per file.
     """
 
     url: str

@@ -111,14 +111,7 @@ class Posterior:
         return ends[0], ends[1]
 
     def gain(self, size: int, other: int, objective: Objective, bonus: float = 0.0) -> Gain:
-        """Return what a size is worth more than another one.
-
-        Args:
-            size: the size.
-            other: the one that it is compared with.
-            objective: says what a rate is worth.
-            bonus: is added to the difference.
-        """
+        """Return what a size is worth more than another one. `bonus` is added to the difference."""
         gain = mean = likelihood = square = 0.0
         for part in self.parts:
             known = part.covariance
