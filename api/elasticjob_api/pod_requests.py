@@ -10,7 +10,11 @@ from elasticjob_api.elasticjob import ElasticJob, ReplicaStatus
 from elasticjob_api.meta import Json
 from elasticjob_api.quantity import parse_quantity
 
+RequestsByPlan = Callable[[Mapping[str, int | str]], dict[str, Decimal]]
+
 NOTHING_PLANNED: Mapping[str, int | str] = {}
+_INVALID = (KeyError, TypeError, AttributeError, ValueError, ArithmeticError)
+"""What reading a template raises that the API server would refuse as a pod."""
 
 
 def role_requests(job: ElasticJob, role: str) -> dict[str, Decimal]:
@@ -28,10 +32,23 @@ def template_requests(
         template: the pod template.
         planned: what plans have set for the training container, which is the first.
     """
+    return template_requests_by_plan(template)(planned)
+
+
+def template_requests_by_plan(template: Mapping[str, Any]) -> RequestsByPlan:
+    """Return `template_requests` by what plans set; each container is read once for all plans."""
     try:
-        return pod_requests(template["spec"], planned)
-    except (KeyError, TypeError, AttributeError, ValueError, ArithmeticError):
-        return {}
+        by_plan = requests_by_plan(template["spec"])
+    except _INVALID:
+        return lambda planned: {}
+
+    def with_plan(planned: Mapping[str, int | str]) -> dict[str, Decimal]:
+        try:
+            return by_plan(planned)
+        except _INVALID:
+            return {}
+
+    return with_plan
 
 
 def pod_requests(
@@ -46,9 +63,7 @@ def pod_requests(
     return requests_by_plan(pod_spec)(planned)
 
 
-def requests_by_plan(
-    pod_spec: Mapping[str, Any],
-) -> Callable[[Mapping[str, int | str]], dict[str, Decimal]]:
+def requests_by_plan(pod_spec: Mapping[str, Any]) -> RequestsByPlan:
     """Return the requests of a pod by what plans set; each container is read once for all plans."""
     beside: dict[str, Decimal] = {}
     starting: dict[str, Decimal] = {}

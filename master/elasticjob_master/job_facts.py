@@ -6,7 +6,8 @@ Kubernetes makes one from its command line and its standard input.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import heapq
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from elasticjob_api.elasticjob import ElasticJobStatus
@@ -96,3 +97,18 @@ class JobFacts:
     own_port: int = 0
     profile: str | None = None
     plans: PlanFacts | None = None
+
+
+MOST_PLANS = 50
+
+
+def latest_plans(plans: Iterable[ScalePlan]) -> list[ScalePlan]:
+    """Return plans, oldest first. If there are too many, the oldest finished ones are left out."""
+
+    def age(plan: ScalePlan) -> tuple[str, str]:
+        return plan.metadata.creation_timestamp or "", plan.metadata.name
+
+    def importance(plan: ScalePlan) -> tuple[bool, str, str]:
+        return plan.status.phase not in FINISHED, *age(plan)
+
+    return sorted(heapq.nlargest(MOST_PLANS, plans, key=importance), key=age)

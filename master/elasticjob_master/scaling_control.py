@@ -23,8 +23,7 @@ from elasticjob_master.core.autoscale.belief import Belief, BeliefOfLatestEviden
 from elasticjob_master.core.autoscale.decision import Bounds, ScalingDecision
 from elasticjob_master.core.autoscale.job_scaling import EndedPlan, JobScaling
 from elasticjob_master.core.history import NewEvent
-from elasticjob_master.core.scale_plans import latest_plans
-from elasticjob_master.job_facts import ObservedPlan, PlanFacts
+from elasticjob_master.job_facts import ObservedPlan, PlanFacts, latest_plans
 from elasticjob_master.monitors.activity import Activity
 from elasticjob_master.monitors.autoscaler import AutoScaler, training_left
 from elasticjob_master.monitors.straggler_replacer import StragglerReplacer

@@ -11,7 +11,7 @@ import pytest
 from elasticjob_api.query_token import query_token
 from elasticjob_api.v1 import job_pb2
 from elasticjob_api.v1.job_pb2_grpc import JobServiceStub
-from elasticjob_master.core.held_calls import HeldCalls
+from elasticjob_master.core.connection_limits import HeldCalls
 from google.protobuf.descriptor import MethodDescriptor
 
 from tests.support.fuzz.attack import Attack, Metadata, methods

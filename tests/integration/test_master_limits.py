@@ -23,8 +23,12 @@ from elasticjob_api.v1.job_pb2_grpc import JobServiceStub
 from elasticjob_api.v1.rendezvous_pb2_grpc import RendezvousServiceStub
 from elasticjob_kube.resources import CONFIG_MAPS
 from elasticjob_kube.session import Kube
-from elasticjob_master.core.connection_limits import SPARE_CONNECTIONS
-from elasticjob_master.core.held_calls import CALL_BYTES, REQUEST_COPIES, HeldCalls
+from elasticjob_master.core.connection_limits import (
+    CALL_BYTES,
+    REQUEST_COPIES,
+    SPARE_CONNECTIONS,
+    HeldCalls,
+)
 from elasticjob_master.persistence.config_map import ConfigMapStore
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 

@@ -14,14 +14,14 @@ from elasticjob_api.frameworks.peer import node_port
 from elasticjob_api.gpus import VISIBLE_DEVICES
 from elasticjob_api.indices import parse_indices, read_indices
 from elasticjob_api.pod_identity import MemberKey, member_of_name
-from elasticjob_api.pod_requests import role_requests, template_requests
+from elasticjob_api.pod_requests import role_requests, template_requests_by_plan
 from elasticjob_api.prices import price_of
 from elasticjob_api.quantity import parse_quantity
 from elasticjob_api.roles import kept_roles, notified_roles, uses_host_network
 from elasticjob_api.scaleplan import ScalePlan
 from elasticjob_api.times import parse_time
 
-from elasticjob_master.cluster.template_resources import memory_limit
+from elasticjob_master.cluster.template_resources import memory_limit, training_container
 from elasticjob_master.core.rendezvous.rules import ALL_INDICES, RoleSize
 from elasticjob_master.job_facts import HourlyCosts
 from elasticjob_master.script_order import ScriptOrder
@@ -83,10 +83,7 @@ def _actions(spec: ReplicaSpec) -> dict[int, FailureAction]:
     for rule in spec.restart_rules:
         if rule.reasons or rule.pod_conditions or rule.message_pattern is not None:
             continue
-        if (
-            rule.containers
-            and spec.template["spec"]["containers"][0]["name"] not in rule.containers
-        ):
+        if rule.containers and training_container(spec.template).get("name") not in rule.containers:
             continue
         codes = set(rule.exit_codes or range(1, 256))
         if rule.signals:
@@ -137,11 +134,11 @@ def hourly_costs(job: ElasticJob, prices: Mapping[str, float]) -> HourlyCosts:
     """Return what a member costs an hour, by role, and by role and index if it differs."""
     found: dict[str | MemberKey, float] = {}
     for role, spec in job.spec.replica_specs.items():
-        found[role] = price_of(role_requests(job, role), prices)
+        requests = template_requests_by_plan(spec.template)
         status = job.status.replica_statuses.get(role, ReplicaStatus())
+        found[role] = price_of(requests(status.resources), prices)
         for index, own in status.resources_by_index.items():
-            requests = template_requests(spec.template, {**status.resources, **own})
-            found[role, int(index)] = price_of(requests, prices)
+            found[role, int(index)] = price_of(requests({**status.resources, **own}), prices)
     return found
 
 

@@ -12,7 +12,11 @@ from elasticjob_api.elasticjob import (
     ReplicaStatus,
 )
 from elasticjob_api.indices import read_indices
-from elasticjob_api.pod_requests import role_requests, set_for_whole_pod, template_requests
+from elasticjob_api.pod_requests import (
+    role_requests,
+    set_for_whole_pod,
+    template_requests_by_plan,
+)
 from elasticjob_api.quantity import parse_quantity
 from elasticjob_api.resources import bounded_resource, limits_by_resource
 from elasticjob_api.roles import kept_roles, notified_roles
@@ -195,9 +199,9 @@ def _free_resources(job: ElasticJob) -> dict[str, float]:
 def _total(job: ElasticJob, role: str, resource: str) -> Decimal:
     """Return the sum of the requests of a role's members."""
     status = job.status.replica_statuses.get(role, ReplicaStatus())
-    template = job.spec.replica_specs[role].template
+    requests = template_requests_by_plan(job.spec.replica_specs[role].template)
     single = [
-        template_requests(template, own).get(resource, Decimal(0))
+        requests(own).get(resource, Decimal(0))
         for own in status.resources_by_index.values()
         if resource in own
     ]
@@ -214,7 +218,10 @@ def _possible(job: ElasticJob, role: str, resource: str, limit: int | str) -> in
     others = sum(
         (_total(job, r, resource) for r in job.spec.replica_specs if r != role), Decimal(0)
     )
-    return max(0, min(MAX_REPLICAS, int((parse_quantity(limit) - others) // each)))
+    room = parse_quantity(limit) - others
+    if room < each:
+        return 0
+    return MAX_REPLICAS if room >= MAX_REPLICAS * each else int(room // each)
 
 
 def _request(job: ElasticJob, role: str, resource: str) -> Decimal:

@@ -5,7 +5,7 @@ The API server refuses malformed parts when the pod is created, so they are skip
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from decimal import Decimal
 from typing import Any
 
@@ -31,8 +31,7 @@ def training_container_resources(template: Mapping[str, Any]) -> ContainerResour
     The scheduler counts requests, but a container is killed when it exceeds its memory limit. If
     only one of the two is set, it stands for both.
     """
-    containers = _containers(template)
-    requests, limits = _requests_and_limits(containers[0] if containers else None)
+    requests, limits = _requests_and_limits(template)
     cpu = requests.get("cpu", limits.get("cpu"))
     memory = limits.get("memory", requests.get("memory"))
     return with_plan_resources(ContainerResources(), {"cpu": cpu, "memory": memory})
@@ -40,19 +39,21 @@ def training_container_resources(template: Mapping[str, Any]) -> ContainerResour
 
 def memory_limit(template: Mapping[str, Any]) -> int | None:
     """Return the memory limit of the first container in bytes; None without one."""
-    containers = _containers(template)
-    _, limits = _requests_and_limits(containers[0] if containers else None)
+    _, limits = _requests_and_limits(template)
     limit = _quantity(limits.get("memory"))
     return None if limit is None else int(limit)
 
 
-def _containers(template: Mapping[str, Any]) -> Sequence[Any]:
+def training_container(template: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return the first container; an empty one if the template has none."""
     containers = _mapping(template.get("spec")).get("containers")
-    return containers if isinstance(containers, list) else ()
+    return _mapping(containers[0] if containers and isinstance(containers, list) else None)
 
 
-def _requests_and_limits(container: Any) -> tuple[Mapping[str, Any], Mapping[str, Any]]:
-    resources = _mapping(_mapping(container).get("resources"))
+def _requests_and_limits(
+    template: Mapping[str, Any],
+) -> tuple[Mapping[str, Any], Mapping[str, Any]]:
+    resources = _mapping(training_container(template).get("resources"))
     return _mapping(resources.get("requests")), _mapping(resources.get("limits"))
 
 

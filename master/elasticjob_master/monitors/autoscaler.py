@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 
 from msgspec import structs
 
-from elasticjob_master.core.autoscale import lowering, needs, pending, profile
+from elasticjob_master.core.autoscale import needs, pending, profile, resource_rules
 from elasticjob_master.core.autoscale.decide import decide
 from elasticjob_master.core.autoscale.decision import (
     RoleUsage,
@@ -16,7 +16,6 @@ from elasticjob_master.core.autoscale.decision import (
     ScalingInputs,
     UnwrittenRole,
 )
-from elasticjob_master.core.autoscale.first_plan import first_plan
 from elasticjob_master.core.autoscale.job_scaling import EndedPlan, JobScaling, RoleResources
 from elasticjob_master.core.autoscale.measurement_window import MeasurementWindow
 from elasticjob_master.core.autoscale.measurements import (
@@ -28,6 +27,7 @@ from elasticjob_master.core.autoscale.measurements import (
 )
 from elasticjob_master.core.autoscale.objective import Objective
 from elasticjob_master.core.autoscale.parameter_servers import SERVER_ROLES
+from elasticjob_master.core.autoscale.profile import first_plan
 from elasticjob_master.core.autoscale.scaling_memory import ScalingMemory
 from elasticjob_master.core.autoscale.thresholds import THRESHOLDS
 from elasticjob_master.core.autoscale.usage import UsageSamples
@@ -249,7 +249,7 @@ class AutoScaler:
         memory = with_measurement(memory, scaling.desired, replace(measured, at=at.wall))
         members = [each.identity for each in at.available if each.identity.role == scaling.role]
         memory = with_nodes(memory, [each.node_name for each in members])
-        return lowering.with_window_cpu(memory, usage)
+        return resource_rules.with_window_cpu(memory, usage)
 
     def _with_reason(self, decision: ScalingDecision, wall: float) -> ScalingDecision | None:
         """Keep the reason of a decision; return the decision if it needs a plan."""
@@ -295,7 +295,7 @@ class AutoScaler:
         for role in scaling.roles:
             uses = [each.usage for each in at.available if each.identity.role == role]
             if uses:
-                self.memory = lowering.with_peaks(
+                self.memory = resource_rules.with_peaks(
                     self.memory,
                     role,
                     cpu=max(use.cpu_cores for use in uses),

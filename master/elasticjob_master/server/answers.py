@@ -16,8 +16,7 @@ from elasticjob_dashboard.data import phase_name
 
 from elasticjob_master.config import Config
 from elasticjob_master.controller import Controller
-from elasticjob_master.core import standby
-from elasticjob_master.core.state_memory import advice
+from elasticjob_master.core.advice import standby_summary, state_memory_advice
 from elasticjob_master.server import protobuf
 from elasticjob_master.server.autoscaling import autoscaling_at
 
@@ -110,14 +109,14 @@ def report(controller: Controller, config: Config) -> pb.Report:
         worlds=account.worlds,
         masters=controller.master_starts,
         metrics=source.metrics,
-        advice=advice(
+        advice=state_memory_advice(
             save_seconds=source.save_seconds,
             saved_bytes=source.saved_bytes,
             training_seconds=training,
             limit=controller.facts.memory_for_state,
             used=max((member.usage.memory_bytes for member in controller.members), default=0),
         ),
-        standby=standby.summary(controller.members),
+        standby=standby_summary(controller.members),
     )
 
 

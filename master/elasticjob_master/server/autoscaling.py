@@ -7,10 +7,8 @@ import math
 from elasticjob_api.v1 import job_pb2 as pb
 
 from elasticjob_master.controller import Controller
-from elasticjob_master.core.autoscale.belief import SizeBelief
-from elasticjob_master.core.autoscale.objective import Objective
-from elasticjob_master.core.autoscale.objective_text import meaning_text, objective_text
-from elasticjob_master.core.autoscale.outcomes import outcome
+from elasticjob_master.core.autoscale.belief import SizeBelief, outcome
+from elasticjob_master.core.autoscale.objective import Objective, meaning_text, objective_text
 from elasticjob_master.core.autoscale.scaling_memory import RolePeaks
 
 

@@ -11,8 +11,14 @@ from urllib.parse import unquote
 import grpc
 from elasticjob_api.refusals import LimitReached
 
-from elasticjob_master.core.connection_limits import Kind, Peer
-from elasticjob_master.core.held_calls import REQUEST_COPIES, Call, HeldCalls, Holder
+from elasticjob_master.core.connection_limits import (
+    REQUEST_COPIES,
+    Call,
+    HeldCalls,
+    Holder,
+    Kind,
+    Peer,
+)
 
 _HANDLERS: Mapping[tuple[bool, bool], Callable[..., Any]] = {
     (False, False): grpc.unary_unary_rpc_method_handler,

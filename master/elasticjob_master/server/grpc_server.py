@@ -31,7 +31,7 @@ from grpc_reflection.v1alpha import reflection
 
 from elasticjob_master.config import Config
 from elasticjob_master.controller import Controller
-from elasticjob_master.core.held_calls import Holder
+from elasticjob_master.core.connection_limits import Holder
 from elasticjob_master.persistence.state_writer import StateWriter
 from elasticjob_master.server.access import OPEN_TO_ALL, READING, Access, Tokens
 from elasticjob_master.server.callers import Callers

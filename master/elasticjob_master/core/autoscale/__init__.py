@@ -2,7 +2,7 @@
 
 See `docs/autoscaling.md`. `decide.decide` is the entry point. `scaling_memory` has the state kept
 between decisions, `measurement_window` the measuring of throughput, and `posterior` the model of
-it. `size_search` chooses the size; the other rules have a file each: `reopening`, `first_plan`,
-`parameter_servers`, `pending`, `needs`, `lowering` and `resource_rules`. `belief` and `outcomes`
-say to people what is known; no decision follows from them.
+it. `size_search` chooses the size; the other rules have a file each: `profile`,
+`parameter_servers`, `pending`, `needs` and `resource_rules`. `belief` says to people what is known;
+no decision follows from it.
 """

@@ -1,4 +1,4 @@
-"""The measurements' evidence about the sizes, for users; `size_search` makes the decisions."""
+"""What is known of the sizes and of changed resources, for users; no decision follows from it."""
 
 from __future__ import annotations
 
@@ -6,11 +6,16 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from elasticjob_master.core.autoscale.candidate_sizes import candidates
-from elasticjob_master.core.autoscale.decision import Bounds
+from elasticjob_master.core.autoscale.decision import Bounds, candidates
 from elasticjob_master.core.autoscale.objective import Objective
 from elasticjob_master.core.autoscale.posterior import Posterior, fit, variance
-from elasticjob_master.core.autoscale.scaling_memory import MeasuredRate, MeasuredRates
+from elasticjob_master.core.autoscale.resource_rules import mib
+from elasticjob_master.core.autoscale.scaling_memory import (
+    MeasuredRate,
+    MeasuredRates,
+    RolePeaks,
+    ScalingMemory,
+)
 from elasticjob_master.core.autoscale.thresholds import THRESHOLDS
 
 _LOW = 0.05
@@ -183,3 +188,33 @@ def _quantile(bests: Sequence[tuple[Best, float]], likelihood: float) -> int:
         if below > likelihood:
             return best
     return bests[-1][0][0]
+
+
+def outcome(memory: ScalingMemory, role: str) -> str:
+    """Return the changes of a role's members and their results; empty if there were none."""
+    peaks = memory.resources.peaks.get(role, RolePeaks())
+    texts = []
+    if peaks.before_lowering is not None:
+        cpu, limit = peaks.before_lowering
+        texts.append(f"lowered: each had {cpu:g} cores and {mib(limit)}")
+    elif peaks.keeps_resources:
+        texts.append("was lowered and needed it: has it back, and is not lowered again")
+    if peaks.raised_memory:
+        text = f"memory raised to {mib(peaks.raised_memory)}"
+        if peaks.fills_memory:
+            text += ": the program fills it, so it gets no more"
+        elif peaks.memory_has_room:
+            text += ": that is enough"
+        texts.append(text)
+    servers = memory.servers
+    trial = servers.trial
+    if trial is not None and trial.role == role:
+        before = f"{trial.servers_before} members"
+        if not trial.servers_before:
+            before = f"{trial.cores_before:g} cores"
+        return "; ".join([*texts, f"has more than {before}: whether that helps is being measured"])
+    if role in servers.failed_cpu:
+        texts.append("more CPU did not help")
+    if role in servers.failed_servers:
+        texts.append("more members did not help")
+    return "; ".join(texts)

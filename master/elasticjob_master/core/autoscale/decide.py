@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import replace
 
 from elasticjob_master.core.autoscale import (
-    lowering,
     needs,
     parameter_servers,
     pending,
@@ -25,7 +24,7 @@ def decide(memory: ScalingMemory, now: ScalingInputs) -> ScalingDecision:
     may_change_resources = now.wall >= memory.resources.retry_at and now.window_is_over
     if may_change_resources:
         memory = resource_rules.after_raised_memory(memory, now)
-        more = lowering.give_back(memory, now) or resource_rules.more_memory(memory, now)
+        more = resource_rules.give_back(memory, now) or resource_rules.more_memory(memory, now)
         if more is not None:
             return more
     memory, decision = parameter_servers.judge_trial(memory, now)
@@ -36,7 +35,7 @@ def decide(memory: ScalingMemory, now: ScalingInputs) -> ScalingDecision:
         if more is not None:
             return more
     bounds = pending.narrowed_bounds(now.bounds, memory, now.wall)
-    bounds = _with_memory(bounds, lowering.least_size(memory, now), now.size)
+    bounds = _with_memory(bounds, resource_rules.least_size(memory, now), now.size)
     decision = needs.with_first_requests(size_search.next_size(memory, now, bounds), now)
     shrinks = decision.size is not None and decision.size < now.size
     if shrinks and not now.window_is_over and parameter_servers.more_for_servers(memory, now):
@@ -44,7 +43,7 @@ def decide(memory: ScalingMemory, now: ScalingInputs) -> ScalingDecision:
         return ScalingDecision(f"{now.size} members keep the servers busy, so far", memory)
     if not decision.changes_nothing or not may_change_resources:
         return decision
-    return lowering.lower_requests(decision.memory, now) or decision
+    return resource_rules.lower_requests(decision.memory, now) or decision
 
 
 def _with_memory(bounds: Bounds, least: int, size: int) -> Bounds:

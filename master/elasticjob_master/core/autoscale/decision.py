@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from elasticjob_api.job_policies import Autoscaling
@@ -32,6 +32,37 @@ class Bounds:
     limit_is_temporary: bool = False
     multiple_of: int = 1
     by_need: bool = False
+
+
+def candidates(bounds: Bounds, size: int, others: Iterable[int] = ()) -> list[int]:
+    """Return the sizes that are worth a thought and may be requested, and the present one.
+
+    These are powers of two, and halves and quarters between them: they fill nodes and divide
+    batches.
+
+    Args:
+        bounds: the sizes allowed.
+        size: the present size.
+        others: further sizes, which count where they are allowed.
+    """
+    each = bounds.multiple_of
+    found = {bounds.minimum, bounds.maximum, *others}
+    step = 1
+    while step * each <= bounds.maximum:
+        found |= {groups * each for groups in (step, step * 5 // 4, step * 3 // 2, step * 7 // 4)}
+        step *= 2
+    return sorted({size, *(n for n in found if is_allowed(n, bounds))})
+
+
+def is_allowed(size: int, bounds: Bounds) -> bool:
+    """Return whether a size may be requested."""
+    return bounds.minimum <= size <= bounds.maximum and size % bounds.multiple_of == 0
+
+
+def allowed(size: int, bounds: Bounds) -> int:
+    """Return the largest size within the bounds that is not larger than this one."""
+    size = min(max(size, bounds.minimum), bounds.maximum)
+    return max(bounds.minimum, size // bounds.multiple_of * bounds.multiple_of)
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,7 @@ one or back to the incumbent, as soon as a part of a window shows that it is sur
 trial pays, the search settles.
 
 After it has settled, only a change made by another actor, another setting, a lasting change of the
-throughput or a look begin a new search; see `measurements` and `reopening`.
+throughput or a look begin a new search; see `measurements` and `situation`.
 """
 
 from __future__ import annotations
@@ -17,14 +17,23 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from elasticjob_master.core.autoscale.candidate_sizes import candidates, is_allowed
-from elasticjob_master.core.autoscale.decision import Bounds, ScalingDecision, ScalingInputs
+from elasticjob_master.core.autoscale.decision import (
+    Bounds,
+    ScalingDecision,
+    ScalingInputs,
+    candidates,
+    is_allowed,
+)
 from elasticjob_master.core.autoscale.measurements import with_settled
-from elasticjob_master.core.autoscale.objective_text import meaning_text
+from elasticjob_master.core.autoscale.objective import meaning_text
 from elasticjob_master.core.autoscale.posterior import Gain, Posterior, fit, variance
-from elasticjob_master.core.autoscale.reopening import reopened
 from elasticjob_master.core.autoscale.scaling_memory import ScalingMemory
-from elasticjob_master.core.autoscale.situation import Situation, compared_text, measured_text
+from elasticjob_master.core.autoscale.situation import (
+    Situation,
+    compared_text,
+    measured_text,
+    reopened,
+)
 from elasticjob_master.core.autoscale.thresholds import THRESHOLDS
 
 

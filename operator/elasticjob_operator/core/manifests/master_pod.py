@@ -25,7 +25,7 @@ _TEMPORARY_DIRECTORY = "/dev/shm"  # noqa: S108
 _MEMORY = 336 * 1024
 _MEMORY_OF_A_MEMBER = 176
 """What a master may need, in KiB: 64 MiB, and 128 KiB for each member, and with them the most that
-the open calls of its clients may hold (held_calls.py of the master).
+the open calls of its clients may hold (connection_limits.py of the master).
 """
 _MEMORY_STEP = 512 * 1024
 """The default limit, in KiB, which is enough for 1,000 members."""

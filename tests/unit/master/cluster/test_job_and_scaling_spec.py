@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 import pytest
 from elasticjob_api import elasticjob
-from elasticjob_api.elasticjob import ElasticJob
+from elasticjob_api.elasticjob import MAX_REPLICAS, ElasticJob
 from elasticjob_api.meta import ObjectMeta
 from elasticjob_api.scaleplan import Migration, ScalePlan, ScalePlanStatus
 from elasticjob_api.step_report import StepReport
@@ -25,6 +25,7 @@ from elasticjob_master.core.stragglers import Slowness
 from msgspec.structs import replace as replaced
 
 from tests.support.master.config import master_config
+from tests.support.work import counted
 
 ALONE = (
     "worker.replicas, as neither maxReplicas nor resourceLimits are set (write one to let it grow),"
@@ -97,10 +98,69 @@ def test_gpus_and_price_of_a_member_follow_its_template_unless_a_plan_has_change
     assert job_spec.hourly_costs(job(template=template), prices) == {"worker": 41}
     costs = job_spec.hourly_costs(job(template=template, status=status), prices)
     assert costs == {"worker": 80.5, ("worker", 3): 20.5}
-    no_containers: dict[str, Any] = {"spec": {"containers": "none"}}
-    no_limits: dict[str, Any] = {"spec": {"containers": [{"resources": {"limits": []}}]}}
-    for malformed in (no_containers, no_limits, {}):
-        assert job_spec.gpus(job(template=malformed)) == {}
+
+
+@pytest.mark.parametrize(
+    ("template", "costs"),
+    [
+        ({}, {"worker": 0, ("worker", 3): 0}),
+        ({"spec": {"containers": "none"}}, {"worker": 0, ("worker", 3): 0}),
+        (
+            {"spec": {"containers": [{"resources": {"limits": ["none"]}}]}},
+            {"worker": 0, ("worker", 3): 0},
+        ),
+        ({"spec": {}}, {"worker": 1, ("worker", 3): 2}),
+        ({"spec": {"containers": []}}, {"worker": 1, ("worker", 3): 2}),
+    ],
+)
+def test_an_edit_of_a_running_job_that_no_pod_could_have_does_not_end_its_master(
+    template: dict[str, Any], costs: dict[Any, float]
+) -> None:
+    own = {"resources": {"cpu": "1"}, "resourcesByIndex": {"3": {"cpu": "2"}}}
+    edited = job(
+        template=template,
+        status={"phase": "Running", "replicaStatuses": {"worker": {"desired": 2, **own}}},
+        autoscaling={"resourceLimits": {"cpu": 9}},
+        restartRules=[{"action": "FailJob", "exitCodes": [3], "containers": ["c"]}],
+    )
+    assert job_spec.sizes(edited)["worker"].actions == {}
+    assert job_spec.gpus(edited) == {}
+    assert job_spec.hourly_costs(edited, {"cpu": 1.0}) == costs
+    scaling = scaling_spec.job_scaling(edited, plan_unfinished=False)
+    assert scaling is not None
+    assert scaling.free_resources == {"cpu": 9 - sum(costs.values())}
+
+
+@pytest.mark.parametrize(
+    ("limit", "each", "most"),
+    [("1e40", 1, MAX_REPLICAS), (1, "1e-40", MAX_REPLICAS), (1, "1e40", 1)],
+)
+def test_a_limit_out_of_all_proportion_to_the_members_bounds_the_size_too(
+    limit: int | str, each: int | str, most: int
+) -> None:
+    template = {"spec": {"containers": [{"name": "c", "resources": {"requests": {"cpu": each}}}]}}
+    large = job(template=template, replicas=1, autoscaling={"resourceLimits": {"cpu": limit}})
+    assert scaling_spec.bounds(large, "worker").maximum == most
+
+
+def test_a_template_is_read_once_for_all_members_with_resources_of_their_own() -> None:
+    def work(members: int, containers: int) -> int:
+        each = {"name": "c", "resources": {"requests": {"cpu": 1}}}
+        own = {str(index): {"cpu": "2"} for index in range(members)}
+        status = {"replicaStatuses": {"worker": {"desired": members, "resourcesByIndex": own}}}
+        large = job(
+            template={"spec": {"containers": [each] * containers}},
+            status=status,
+            autoscaling={"resourceLimits": {"cpu": 999}},
+        )
+        return counted(
+            lambda: (
+                job_spec.hourly_costs(large, {"cpu": 1.0}),
+                scaling_spec.job_scaling(large, plan_unfinished=False),
+            )
+        )[1]
+
+    assert work(50, 100) - work(50, 1) < 1.1 * (work(1, 100) - work(1, 1))
 
 
 def test_the_memory_for_checkpoints_is_the_limit_of_a_member_whose_job_could_keep_them_there() -> (

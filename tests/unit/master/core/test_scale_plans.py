@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from elasticjob_api.meta import ObjectMeta
 from elasticjob_api.scaleplan import PlanPhase, ScalePlan, ScalePlanSpec, ScalePlanStatus
-from elasticjob_master.core.scale_plans import MOST_PLANS, latest_plans
+from elasticjob_master.job_facts import MOST_PLANS, latest_plans
 from elasticjob_master.server import protobuf
 
 

@@ -16,11 +16,10 @@ from elasticjob_master.core.autoscale.belief import (
     Evidence,
     SizeBelief,
     form_belief,
+    outcome,
 )
-from elasticjob_master.core.autoscale.candidate_sizes import candidates
-from elasticjob_master.core.autoscale.decision import Bounds
+from elasticjob_master.core.autoscale.decision import Bounds, candidates
 from elasticjob_master.core.autoscale.objective import Objective
-from elasticjob_master.core.autoscale.outcomes import outcome
 from elasticjob_master.core.autoscale.posterior import Posterior, fit
 from elasticjob_master.core.autoscale.scaling_memory import (
     FailedTrial,

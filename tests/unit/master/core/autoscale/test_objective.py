@@ -13,8 +13,13 @@ from elasticjob_master.cluster import scaling_spec
 from elasticjob_master.core.autoscale.decide import decide
 from elasticjob_master.core.autoscale.decision import Bounds, ScalingInputs
 from elasticjob_master.core.autoscale.measurements import Measurement, with_measurement
-from elasticjob_master.core.autoscale.objective import Objective, Rest
-from elasticjob_master.core.autoscale.objective_text import clock_text, meaning_text, objective_text
+from elasticjob_master.core.autoscale.objective import (
+    Objective,
+    Rest,
+    clock_text,
+    meaning_text,
+    objective_text,
+)
 from elasticjob_master.core.autoscale.scaling_memory import MeasuredRate, ScalingMemory
 
 from bench.autoscale_job import WALL, Outcome, SimulatedJob

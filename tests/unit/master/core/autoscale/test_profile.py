@@ -11,7 +11,6 @@ from typing import Any
 import pytest
 from elasticjob_api.limits import MAX_ROLES
 from elasticjob_master.core.autoscale.decision import Bounds, ScalingInputs, UnwrittenRole
-from elasticjob_master.core.autoscale.first_plan import first_plan
 from elasticjob_master.core.autoscale.job_scaling import JobScaling, RoleResources
 from elasticjob_master.core.autoscale.measurements import Measurement, adjusted_to, with_measurement
 from elasticjob_master.core.autoscale.profile import (
@@ -20,6 +19,7 @@ from elasticjob_master.core.autoscale.profile import (
     ProfiledJob,
     RoleUse,
     UnreadableProfile,
+    first_plan,
     latest_size,
     most_used,
     profiled,

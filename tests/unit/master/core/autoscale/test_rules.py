@@ -14,8 +14,7 @@ from elasticjob_master.cluster.template_resources import (
     training_container_resources,
     with_plan_resources,
 )
-from elasticjob_master.core.autoscale import lowering, pending, scaling_memory
-from elasticjob_master.core.autoscale.candidate_sizes import candidates
+from elasticjob_master.core.autoscale import pending, resource_rules, scaling_memory
 from elasticjob_master.core.autoscale.decide import decide
 from elasticjob_master.core.autoscale.decision import (
     Bounds,
@@ -23,9 +22,9 @@ from elasticjob_master.core.autoscale.decision import (
     RoleUsage,
     ScalingDecision,
     ScalingInputs,
+    candidates,
 )
 from elasticjob_master.core.autoscale.job_scaling import ContainerResources
-from elasticjob_master.core.autoscale.lowering import with_peaks
 from elasticjob_master.core.autoscale.measurement_window import MeasurementWindow
 from elasticjob_master.core.autoscale.measurements import (
     Measurement,
@@ -35,6 +34,7 @@ from elasticjob_master.core.autoscale.measurements import (
     with_settled,
 )
 from elasticjob_master.core.autoscale.posterior import fit
+from elasticjob_master.core.autoscale.resource_rules import with_peaks
 from elasticjob_master.core.autoscale.scaling_memory import (
     FailedTrial,
     MeasuredRate,
@@ -898,7 +898,7 @@ def test_a_program_that_grows_slowly_gets_more_memory_again() -> None:
 
 def test_idle_servers_change_nothing() -> None:
     assert decide(measured((2, 200.0), (4, 390.0)), served(0.5, 0.4)).size == 16
-    assert lowering.lower_requests(measured((4, 400.0)), served(0.5)) is None
+    assert resource_rules.lower_requests(measured((4, 400.0)), served(0.5)) is None
 
 
 # --- stored state

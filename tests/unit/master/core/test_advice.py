@@ -1,4 +1,4 @@
-"""Checks when a job is told what checkpoints in memory would save."""
+"""What the report says of processes in standby, and of checkpoints in memory."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ import pytest
 from elasticjob_api.step_report import StepReport
 from elasticjob_master.controller import Controller
 from elasticjob_master.core.accounting import StoredAccounting
+from elasticjob_master.core.advice import state_memory_advice
 from elasticjob_master.core.progress import Progress, StoredProgress
 from elasticjob_master.core.rendezvous.members import Identity, Usage
-from elasticjob_master.core.state_memory import advice
 from elasticjob_master.job_facts import JobFacts
 from elasticjob_master.server.answers import report
 
@@ -26,8 +26,35 @@ MEASURED: dict[str, Any] = {
 }
 
 
+async def said(*standby: tuple[int, str]) -> str:
+    controller = Controller(framework="custom")
+    for index, each in enumerate(standby):
+        controller.register(Identity(f"job-worker-{index}", str(index), "worker", index))
+        controller.heartbeat(str(index), Usage(), each)
+    text: str = report(controller, master_config("job", "job-uid")).standby
+    return text
+
+
+async def test_it_says_how_many_members_have_some_and_why_the_others_have_none() -> None:
+    found = await said((2, ""), (0, "no room"), (1, ""), (0, "no limit"), (0, "no room"), (0, ""))
+    assert found == (
+        "2 of 5 members have processes in standby; worker-1, worker-4: no room; worker-3: no limit"
+    )
+
+
+async def test_the_text_is_short_however_many_members_there_are() -> None:
+    assert await said(*((0, "no room"),) * 9) == (
+        "0 of 9 members have processes in standby; worker-0, worker-1, worker-2 and 6 more: no room"
+    )
+    assert (await said(*((0, f"no {number}") for number in range(9)))).endswith("; 6 other reasons")
+
+
+async def test_nothing_is_said_if_no_member_wants_one() -> None:
+    assert await said((0, ""), (0, "")) == ""
+
+
 def test_it_names_the_share_of_the_training_the_size_and_the_memory() -> None:
-    assert advice(**MEASURED) == (
+    assert state_memory_advice(**MEASURED) == (
         "writing checkpoints takes 10% of the training: a job with spec.agent.stateMemory: 3072Mi "
         "would save up to that, and the members have room for it (4096 of 8192 MiB of memory are "
         "in use)"
@@ -49,7 +76,7 @@ def test_it_names_the_share_of_the_training_the_size_and_the_memory() -> None:
     ids=str,
 )
 def test_nothing_is_said_without_room_without_a_gain_or_without_a_measurement(other: Any) -> None:
-    assert advice(**MEASURED | other) == ""
+    assert state_memory_advice(**MEASURED | other) == ""
 
 
 async def test_the_report_gives_it_by_what_the_members_use() -> None:
