@@ -45,11 +45,7 @@ class Config:
 
 
 def load(environment: Mapping[str, str]) -> Config:
-    """Return the configuration in an environment.
-
-    Raises:
-        ConfigError: a variable is missing or has a bad value.
-    """
+    """Return the configuration in an environment; raises ConfigError for a bad variable."""
     token = environment.get(names.ENV_TOKEN)
     ca = environment.get(names.ENV_CA)
     if bool(token) != bool(ca):

@@ -52,11 +52,7 @@ class InstallError(Exception):
 
 
 def install(target: Path) -> str:
-    """Install the agent into a new directory; returns a message for the user.
-
-    Raises:
-        InstallError: it cannot be installed; the message says what to do.
-    """
+    """Install the agent into a new directory; return a message, or raise InstallError."""
     target = Path.cwd() / target  # not resolved: the other container has other links
     if target.exists():
         return f"the agent is already in {target}"

@@ -17,8 +17,7 @@ LONGEST_TEXT = 500
 def step_report(message: dict[str, Any], *, round_: int, local_rank: int) -> StepReport:
     """Return the step report in a message.
 
-    Raises:
-        TypeError, ValueError, AttributeError, OverflowError: a field is not what it must be.
+    Raises TypeError, ValueError, AttributeError or OverflowError if a field is not what it must be.
     """
     metrics = (message.get("metrics") or {}).items()
     return StepReport(
@@ -39,8 +38,7 @@ def step_report(message: dict[str, Any], *, round_: int, local_rank: int) -> Ste
 def local_place(message: dict[str, Any]) -> tuple[int, int]:
     """Return the local rank that a process introduces itself with, and the number of processes.
 
-    Raises:
-        ValueError: they are not such numbers; the message is for the process.
+    Raises ValueError if they are not such numbers; the message is for the process.
     """
     rank = message["process"]
     size = message.get("of")

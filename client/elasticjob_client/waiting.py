@@ -24,7 +24,7 @@ from elasticjob_client.jobs import end_of, read
 
 T = TypeVar("T")
 _PHASES: tuple[Phase, ...] = get_args(Phase)
-_STEP = re.compile(r"step=([0-9]{1,16})")
+STEP = re.compile(r"step=([0-9]{1,16})")
 _RETRY_SECONDS = 1.0
 
 
@@ -49,7 +49,7 @@ def parse_milestone(text: str) -> Callable[[ElasticJob], bool]:
     Raises:
         WrongArgument: there is no such milestone.
     """
-    if match := _STEP.fullmatch(text):
+    if match := STEP.fullmatch(text):
         step = int(match[1])
         return lambda job: job.status.progress is not None and job.status.progress.step >= step
     if text.casefold() == "ended":

@@ -15,9 +15,6 @@ class CheckpointInterval:
     """Begins with every step, and doubles the number of steps until it is the best one.
 
     It is at most √2 times too long or too short, while steps and costs remain as they are.
-
-    Attributes:
-        steps: the number of steps from one checkpoint to the next.
     """
 
     def __init__(

@@ -21,12 +21,7 @@ Committed = dict[str, set[int]]
 
 @dataclass(frozen=True)
 class Offer:
-    """The shards of one process in a commit.
-
-    Attributes:
-        process: the token of the process.
-        shards: the numbers of those that it has trained and that the master may not know yet.
-    """
+    """The shards of a process, by its token, in a commit; the master may not know them yet."""
 
     process: str
     shards: tuple[int, ...]
@@ -144,12 +139,7 @@ Opened = dict[str, CommittedShards[Any]]
 
 @dataclass(frozen=True)
 class Stored:
-    """A checkpoint.
-
-    Attributes:
-        data: its file, of the framework.
-        accounts: what its model has trained of each data set, by name.
-    """
+    """A framework's checkpoint, and what its model has trained of each data set, by name."""
 
     data: bytes
     accounts: dict[str, bytes]
@@ -186,8 +176,7 @@ class CommittedState:
     def __init__(self, *, step: int = 0, **parts: Any) -> None:
         """Name the parts, which are its attributes.
 
-        Raises:
-            ValueError: the name of a part is one of the state's own.
+        Raises ValueError if the name of a part is one of the state's own.
         """
         for name in parts:
             if hasattr(type(self), name) or name.startswith("_"):

@@ -84,8 +84,7 @@ def micro_batches(
 def learning_rate_factor(rule: str, *, batch: int, reference: int) -> float:
     """Return the factor of a learning rate that was chosen for another batch.
 
-    Raises:
-        ValueError: there is no such rule.
+    Raises ValueError if there is no such rule.
     """
     if rule not in RULES:
         raise ValueError(f"learning_rate is {rule!r}; it must be one of {', '.join(RULES)}")

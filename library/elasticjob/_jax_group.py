@@ -50,8 +50,7 @@ class Meetings:
     def __init__(self, *, timeout: float) -> None:
         """Prepare; `timeout` is that of joining.
 
-        Raises:
-            RuntimeError: JAX is too old, or does not compute on CPUs.
+        Raises RuntimeError if JAX is too old, or does not compute on CPUs.
         """
         if jax.__version_info__[:2] < _OLDEST:
             raise RuntimeError(
@@ -82,8 +81,7 @@ class Meetings:
     def join(self, meeting: Meeting, address: str, interrupted: Callable[[], bool]) -> None:
         """Connect to all processes of a world, of whose rank 0 this is the address.
 
-        Raises:
-            RuntimeError: the world has ended, or not all processes have come in time.
+        Raises RuntimeError if the world has ended, or not all processes have come in time.
         """
         _clear()  # of what was computed before the first world
         service = self._folder / f"service-{meeting.round}"
@@ -154,8 +152,7 @@ class Meetings:
     def destroy(self, connections: Connections) -> None:
         """End the present group without waiting for the other processes.
 
-        Raises:
-            TimeoutError: JAX does not end it.
+        Raises TimeoutError if JAX does not end it.
         """
         connections.close()
         if self._relay is not None:

@@ -202,8 +202,7 @@ def meet(
 ) -> None:
     """Wait at rank 0 until all processes of a world are there.
 
-    Raises:
-        RuntimeError: the world has ended, or not all processes have come in time.
+    Raises RuntimeError if the world has ended, or not all processes have come in time.
     """
     deadline = time.monotonic() + timeout
     while True:

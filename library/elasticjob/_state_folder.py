@@ -62,11 +62,7 @@ class StateFolder:
         return path
 
     def finish(self, name: str, part: int, *, parts: int) -> None:
-        """Make a part whole.
-
-        Raises:
-            OSError: the folder is larger than it may be, or the part has a link.
-        """
+        """Make a part whole; raises OSError if the folder is too large, or the part has a link."""
         size = self._used()
         if size > self._most_bytes:
             raise OSError(f"{size} bytes are in the memory for checkpoints of {self._most_bytes}")

@@ -46,8 +46,7 @@ class Meetings:
     def __init__(self, *, backend: str, timeout: float) -> None:
         """Prepare; `timeout` is that of joining, and of each collective.
 
-        Raises:
-            RuntimeError: PyTorch is too old.
+        Raises RuntimeError if PyTorch is too old.
         """
         if tuple(int(part) for part in torch.__version__.split(".")[:2]) < _OLDEST:
             raise RuntimeError(
@@ -137,8 +136,7 @@ class Meetings:
     def destroy(self, connections: Connections) -> None:
         """End the present group without waiting for the other processes.
 
-        Raises:
-            TimeoutError: the backend does not end it.
+        Raises TimeoutError if the backend does not end it.
         """
         connections.close()
         ending = threading.Thread(target=self._destroy, name="elasticjob-destroy", daemon=True)

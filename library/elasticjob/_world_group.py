@@ -153,8 +153,7 @@ class Group(Protocol):
     def join(self, meeting: Meeting, address: str, interrupted: Callable[[], bool]) -> None:
         """Connect to all processes of a world, of whose rank 0 this is the address.
 
-        Raises:
-            RuntimeError: the world has ended, or not all processes have come in time.
+        Raises RuntimeError if the world has ended, or not all processes have come in time.
         """
 
     def arrived(self, round_: int) -> int:

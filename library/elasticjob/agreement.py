@@ -134,8 +134,7 @@ class StopAgreement:
 def highest_limit(limit: int) -> int:
     """Publish the limit of this rank; return the highest one when all ranks have published theirs.
 
-    Raises:
-        AgentError: this world has ended, or a rank of it that has not published its limit.
+    Raises AgentError if this world has ended, or a rank of it that has not published its limit.
     """
     store = KeyValue()
     present: bytes | None = None
@@ -200,11 +199,7 @@ class AnyRank:
         self._uses = 0
 
     def __call__(self, mine: bool) -> bool:
-        """Return whether `mine` is true in any rank.
-
-        Raises:
-            AgentError: this world has ended.
-        """
+        """Return whether `mine` is true in any rank; raises AgentError if this world has ended."""
         store = KeyValue()
         use = str(self._uses).encode()
         # Two keys in turn: a rank that is ahead must not overwrite what another one still reads.

@@ -31,13 +31,9 @@ _SILENT_SECONDS = 60.0
 
 @dataclass(frozen=True)
 class Cluster:
-    """A cluster that was started, by this process or by another one.
+    """A cluster that was started, by this process, which has its `children`, or by another one.
 
-    Attributes:
-        state: the directory of its files.
-        port: the port of the API server, on 127.0.0.1.
-        has_node: whether the process node belongs to it.
-        children: the processes that this process started, by name.
+    The port is that of the API server, on 127.0.0.1.
     """
 
     state: Path

@@ -7,11 +7,7 @@ from __future__ import annotations
 
 
 class LocalClusterError(Exception):
-    """A failure that the user can act upon.
-
-    Attributes:
-        detail: lines that help to find the cause, such as the end of a log; may be empty.
-    """
+    """A failure that the user can act upon; `detail` has lines that help to find the cause."""
 
     def __init__(self, message: str, *, detail: str = "") -> None:
         super().__init__(message)

@@ -57,7 +57,6 @@ class Config:
             with the input.
         trace: the span of the job, if the job is traced.
         prices: of resources, for an hour; empty if the job shows no costs.
-        currency: that of the prices.
         listed_members: members of a world up to which each of them is sent the whole list.
     """
 

@@ -75,10 +75,7 @@ class Controller:
     ) -> None:
         """Begin without members.
 
-        Args:
-            framework: the name of the job's framework.
-            facts: the job, if it is known already.
-            holds_exits: the commands that end agents are held until a caller takes and sends them.
+        If it `holds_exits`, commands that end agents are held until a caller takes and sends them.
         """
         self._framework_name = framework
         self.facts = facts or JobFacts()
@@ -229,7 +226,7 @@ class Controller:
 
     def suspended(self, seconds: float) -> None:
         """Handle that this master did not run for so long: neither silence nor a rate counts."""
-        self.scaling.world_changed()
+        self.scaling.autoscaler.world_changed()
         self.handle(events.MasterStalled(seconds))
 
     # --- the job
@@ -382,7 +379,7 @@ class Controller:
         if before != after:
             size = len(state.world)
             log.info("round %d, %s: %d members in the world", state.round, state.phase, size)
-            self.scaling.world_changed()
+            self.scaling.autoscaler.world_changed()
             self.changed()
         if state.round > before[1]:
             self._record(history_recorder.world_formed(self))
@@ -404,7 +401,7 @@ class Controller:
         """Execute commands of the rendezvous, most of them by sending them to the agents."""
         if not commands:
             return
-        self.scaling.world_changed()
+        self.scaling.autoscaler.world_changed()
         self.changed()
         for event in history_recorder.events_of(self, commands, self.now()):
             self._record(event)

@@ -69,10 +69,8 @@ class JobFacts:
 
     Attributes:
         sizes: the roles' sizes; None until they are known.
-        domains: the known topology domains of members, by role and index.
         all_ready: the first world needs all desired members.
         stop_seconds: how long a process may take to stop.
-        gpus: the GPUs of a member, by role.
         hourly_costs: what a member costs an hour, by role and, with resources of its own, by role
             and index; None if the administrator gives no prices.
         memory_for_state: the memory limit of a member of a job that could keep its checkpoints in

@@ -31,13 +31,10 @@ class PublishedHosts:
         *,
         on_new: Callable[[], None],
     ) -> None:
-        """Begin with an empty list.
+        """Begin with an empty list; it is not made before the members have changed.
 
-        Args:
-            role: the role whose members are hosts, or None if all are.
-            state: the members; the list is not made before they have changed.
-            clock: returns the monotonic time.
-            on_new: is called when there is a new list, which is not published yet.
+        The members of one role are hosts, or all if it is None. `on_new` is called when there is a
+        new list, which is not published yet.
         """
         self.value = HostList()
         self.latest = self.value

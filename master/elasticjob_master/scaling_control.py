@@ -209,10 +209,6 @@ class ScalingControl:
 
     # --- reading
 
-    def world_changed(self) -> None:
-        """Measure again, because the window so far would not be a rate of the present world."""
-        self.autoscaler.world_changed()
-
     def activity(self, view: JobView, scaling: JobScaling, now: float) -> Activity:
         """Return what the auto-scaler does at present."""
         wished = self.wish is not None

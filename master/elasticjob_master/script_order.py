@@ -24,9 +24,7 @@ class ScriptOrder:
 
     Attributes:
         plan: the plan's UID.
-        pod: the pod that runs the script.
         script: the text for a shell.
-        environment: its variables.
         changed: role and index of the members that leave or have joined.
         until: when the agent kills the script, in seconds since the epoch.
     """

@@ -93,10 +93,7 @@ def ranks_of(
 ) -> dict[str, range]:
     """Return the ranks of the processes of each member of a world, by UID.
 
-    Args:
-        members: the members of the world, in its order.
-        framework: the job's framework.
-        wanted: only the members with these ranks are returned, or all if it is empty.
+    Only members with the `wanted` ranks are returned, or all if that is empty.
     """
     peers = [member.identity.peer for member in members]
     uids = {member.identity.pod_name: member.uid for member in members}

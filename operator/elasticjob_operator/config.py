@@ -6,7 +6,7 @@ import argparse
 import os
 import socket
 import uuid
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -125,7 +125,7 @@ def parse(arguments: Sequence[str] | None = None) -> Config:
     )
     parser.add_argument(
         "--prices",
-        type=_prices,
+        type=partial(_checked, parse_prices),
         default="",
         metavar="RESOURCE=PRICE,...",
         help="what a core (cpu), a GiB (memory) or one nvidia.com/gpu costs an hour, by which jobs "
@@ -133,7 +133,7 @@ def parse(arguments: Sequence[str] | None = None) -> Config:
     )
     parser.add_argument(
         "--currency",
-        type=_currency,
+        type=partial(_checked, check_currency),
         default="",
         help="of the prices, such as EUR; it is only shown",
     )
@@ -165,19 +165,12 @@ def parse(arguments: Sequence[str] | None = None) -> Config:
     return Config(**vars(chosen), collector=collector, identity=identity)
 
 
-def _prices(text: str) -> str:
+def _checked(check: Callable[[str], object], text: str) -> str:
     try:
-        parse_prices(text)
+        check(text)
     except ValueError as error:
         raise argparse.ArgumentTypeError(str(error)) from error
     return text
-
-
-def _currency(text: str) -> str:
-    try:
-        return check_currency(text)
-    except ValueError as error:
-        raise argparse.ArgumentTypeError(str(error)) from error
 
 
 def _number(what: str, least: int, most: int, text: str) -> int:

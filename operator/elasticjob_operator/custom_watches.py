@@ -73,8 +73,7 @@ def custom_informer(
 
     def on_change(before: Custom | None, after: Custom | None) -> None:
         if after is not None:
-            metadata = after.metadata
-            subject = Subject(resource, metadata.namespace, metadata.name, metadata.uid)
+            subject = Subject.of(resource, after.metadata)
             conditions.clear(subject, "Unreadable", after.status.conditions)
         key = store.change(before, after)
         on_custom(before, after)

@@ -9,6 +9,7 @@ from typing import Any
 
 from elasticjob_api import names
 from elasticjob_api.elasticjob import ElasticJob
+from elasticjob_api.meta import ObjectMeta
 from elasticjob_api.times import format_micro_time
 from elasticjob_kube.errors import KubeError
 from elasticjob_kube.resources import (
@@ -33,6 +34,11 @@ class Subject:
     namespace: str
     name: str
     uid: str
+
+    @classmethod
+    def of(cls, resource: Resource, metadata: ObjectMeta) -> Subject:
+        """Return the subject with this metadata."""
+        return cls(resource, metadata.namespace, metadata.name, metadata.uid)
 
 
 @dataclass(frozen=True)
@@ -59,9 +65,7 @@ class Events:
         )
         for resource, metadata in ((ELASTIC_JOBS, job.metadata), (SCALE_PLANS, event.plan)):
             if metadata is not None:
-                namespace = job.metadata.namespace
-                subject = Subject(resource, namespace, metadata.name, metadata.uid)
-                self.emit_about(subject, event)
+                self.emit_about(Subject.of(resource, metadata), event)
 
     def emit_about(self, subject: Subject, event: EmitEvent) -> None:
         """Send an Event for an object in the background; an error is logged."""

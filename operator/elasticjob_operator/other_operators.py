@@ -18,6 +18,7 @@ from elasticjob_operator.core.model.actions import EmitEvent
 from elasticjob_operator.core.model.identity import identity_of
 from elasticjob_operator.core.model.pod import Pod
 from elasticjob_operator.events import Events, Subject
+from elasticjob_operator.job_keys import key_of
 from elasticjob_operator.store import Store
 
 log = logging.getLogger(__name__)
@@ -64,21 +65,12 @@ class OtherOperators:
         return "" if lease == self.lease else lease
 
     def _report(self, job: ElasticJob, pod: Pod, lease: str) -> None:
-        namespace = job.metadata.namespace
-        name = job.metadata.name
+        where = str(key_of(job))
         note = (
             f"the operator of Lease {lease[:_MAX_LEASE_CHARACTERS]} has created pod {pod.name}, "
             f"and the operator of Lease {self.lease} works on this job, too: a member may get two "
             "pods at the same time; remove one of the two operators"
         )
-        log.error(
-            "%s/%s: %s",
-            namespace,
-            name,
-            note,
-            extra={"job": f"{namespace}/{name}", "member": pod.name},
-        )
-        self.events.emit_about(
-            Subject(ELASTIC_JOBS, namespace, name, job.metadata.uid),
-            EmitEvent("AnotherOperator", note, warning=True),
-        )
+        log.error("%s: %s", where, note, extra={"job": where, "member": pod.name})
+        event = EmitEvent("AnotherOperator", note, warning=True)
+        self.events.emit_about(Subject.of(ELASTIC_JOBS, job.metadata), event)

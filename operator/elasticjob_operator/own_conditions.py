@@ -63,8 +63,7 @@ class OwnConditions:
 
         A `Retry` is not a failure of the operator; any other error is a bug.
         """
-        metadata = job.metadata
-        subject = Subject(ELASTIC_JOBS, metadata.namespace, metadata.name, metadata.uid)
+        subject = Subject.of(ELASTIC_JOBS, job.metadata)
         if error is None:
             self.clear(subject, "ReconcileFailed", job.status.conditions)
         elif not isinstance(error, Retry):

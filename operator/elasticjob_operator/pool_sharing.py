@@ -26,9 +26,13 @@ from elasticjob_operator.core.model.identity import identity_of
 from elasticjob_operator.core.model.observed import owner_reference
 from elasticjob_operator.core.scaling import plan_manifests
 from elasticjob_operator.core.sharing import facts
+from elasticjob_operator.core.sharing.elastic_pool import (
+    in_thousandths,
+    no_effect,
+    rules_of,
+    status_of,
+)
 from elasticjob_operator.core.sharing.model import Amounts, Pool, PooledJob, Resize, Sharing
-from elasticjob_operator.core.sharing.pool_status import no_effect, status_of
-from elasticjob_operator.core.sharing.rules import in_thousandths, rules_of
 from elasticjob_operator.core.sharing.share import promised_at_start, share
 from elasticjob_operator.decision_costs import DecisionCosts
 from elasticjob_operator.job_keys import JobKey, key_of

@@ -7,6 +7,7 @@ API server answers a write to it with "not found".
 
 from __future__ import annotations
 
+import dataclasses
 import logging
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Mapping
@@ -252,14 +253,10 @@ class Store:
         account = infrastructure.objects.get(
             (SERVICE_ACCOUNTS, names.master_service(job.metadata.name))
         )
-        customs = self._customs_of(job)
         limit_ranges = self._limit_ranges.get(job.metadata.namespace, {}).values()
-        return Observed(
+        return dataclasses.replace(
+            self.with_queue(job),
             job=with_cluster_rules(job, self.restart_rules),
-            pods=self.pods.of(identity),
-            plans=tuple(custom for custom in customs if isinstance(custom, ScalePlan)),
-            scale_ins=tuple(custom for custom in customs if isinstance(custom, ScaleIn)),
-            scale_outs=tuple(custom for custom in customs if isinstance(custom, ScaleOut)),
             last_refusal=self._last_refusals.get(uid, ""),
             status_written_at=self._status_written_at.get(uid, 0.0),
             leaving_nodes=self.nodes.leaving,
@@ -281,8 +278,12 @@ class Store:
         )
 
     def with_queue(self, job: ElasticJob) -> Observed:
-        """Return the job with its pods, plans and requests alone."""
-        customs = self._customs_of(job)
+        """Return the job with its own pods, plans and requests alone."""
+        customs = [
+            custom
+            for custom in self._customs.get(key_of(job), {}).values()
+            if may_be_of_job(custom.metadata, job.metadata.name, job.metadata.uid)
+        ]
         return Observed(
             job=job,
             pods=self.pods.of(identity_of(job)),
@@ -290,14 +291,6 @@ class Store:
             scale_ins=tuple(custom for custom in customs if isinstance(custom, ScaleIn)),
             scale_outs=tuple(custom for custom in customs if isinstance(custom, ScaleOut)),
         )
-
-    def _customs_of(self, job: ElasticJob) -> list[Custom]:
-        """Return the job with its plans and requests, without those of an earlier job."""
-        return [
-            custom
-            for custom in self._customs.get(key_of(job), {}).values()
-            if may_be_of_job(custom.metadata, job.metadata.name, job.metadata.uid)
-        ]
 
     def requests(self, key: JobKey) -> Iterator[ScalePlan | ScaleIn | ScaleOut]:
         """Yield the plans and requests that name this job, whether it exists or not."""

@@ -145,11 +145,8 @@ class Ledger:
     def resume_leases(self, uid: str, leases: LeasesOfRound) -> None:
         """Take over leases of an earlier master from the member that has them.
 
-        The stored state may be older.
-        Those that ended with a checkpoint, which a later round has restored, stay ended.
-
-        Raises:
-            BadRequest: there are no such shards, or too many.
+        The stored state may be older. Those that ended with a checkpoint, which a later round has
+        restored, stay ended. Raises BadRequest if there are no such shards, or too many.
         """
         if leases.round < self.restored_round:
             return

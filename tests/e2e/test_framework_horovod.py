@@ -10,16 +10,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from elasticjob_api import names
 
-from tests.support.e2e.kubectl_user import KubectlUser
 from tests.support.e2e.sandbox import Sandbox
 from tests.support.e2e.scaling_jobs import job
 from tests.support.horovod_jobs import (
     SCRIPT,
+    HorovodUser,
     check_account,
+    environment,
     horovod_python,
-    wait_for_new_step,
 )
 from tests.support.local_run import local_run
 
@@ -34,25 +33,11 @@ NAME = "horovod"
 def horovod_job(folder: Path) -> dict[str, Any]:
     log = f'exec "$0" "$1" >> {folder}/$ELASTICJOB_POD_NAME.log 2>&1'
     command = ["sh", "-c", log, horovod_python(), str(SCRIPT)]
-    env = [
-        {"name": "STEP_SECONDS", "value": "0.1"},
-        {"name": "FINISH", "value": str(folder / "finish")},
-    ]
-    made = job(NAME, folder, replicas=2, command=command, env=env)
+    made = job(NAME, folder, replicas=2, command=command, env=environment(folder))
     made["spec"]["framework"] = "horovod"
     worker = made["spec"]["replicaSpecs"]["worker"]
     worker["drainSeconds"] = 60
     return made
-
-
-class HorovodUser(KubectlUser):
-    """Observes the training."""
-
-    def log(self) -> str:
-        return "".join(path.read_text() for path in sorted(self.folder.glob("*.log")))
-
-    def trains_with(self, size: int) -> int:
-        return wait_for_new_step(self, size, self.log)
 
 
 def test_a_horovod_job_counts_each_batch_once_despite_resizes_and_kills(
@@ -65,21 +50,14 @@ def test_a_horovod_job_counts_each_batch_once_despite_resizes_and_kills(
     user.create("ScaleOut", "more", count=1)
     user.trains_with(3)
 
-    master = f"{names.LABEL_JOB_NAME}={NAME},{names.LABEL_ROLE}=master"
-    before = user.kubectl("get", "pods", "-l", master, "-o", "name")
-    user.kubectl("delete", "pods", "-l", master, "--grace-period=0", "--force")
-    user.until(
-        "another master",
-        lambda: user.kubectl("get", "pods", "-l", master, "-o", "name") not in ("", before),
-    )
+    user.kill_the_master()
     user.trains_with(3)
     assert len(re.findall(r"^world: rank 0 of 3", user.log(), re.MULTILINE)) == 1, (
         "the master's death was noticed"
     )
 
     victim = max(user.pods())
-    [process] = [each for each in sandbox.processes(victim) if str(SCRIPT) in each.cmdline()[1:2]]
-    process.send_signal(signal.SIGKILL)
+    user.process_of(victim).send_signal(signal.SIGKILL)
     user.trains_with(2)
     user.trains_with(3)
     assert victim not in user.pods()
@@ -87,8 +65,7 @@ def test_a_horovod_job_counts_each_batch_once_despite_resizes_and_kills(
     user.create("ScaleIn", "fewer", podNames=[min(user.pods())])
     user.trains_with(2)
 
-    (folder / "finish").touch()
-    user.wait(f"ej/{NAME}", ".status.phase", "Succeeded")
+    user.finish()
     check_account(user.log(), sizes={2, 3}, repeated=1)
 
 

@@ -18,16 +18,16 @@ from elasticjob_api import names
 
 from tests.support.convert import sample
 from tests.support.e2e.converted import create_converted, set_environment
-from tests.support.e2e.kubectl_user import KubectlUser
 from tests.support.e2e.sandbox import Sandbox
 from tests.support.e2e.scaling_jobs import job
 from tests.support.horovod_jobs import (
     SCRIPT,
     SECONDS,
+    HorovodUser,
     check_account,
+    environment,
     horovod_python,
     steps_in,
-    wait_for_new_step,
 )
 
 pytestmark = [
@@ -46,12 +46,8 @@ def horovodrun_job(folder: Path, *options: str) -> dict[str, Any]:
     run = [str(Path(python).with_name("horovodrun")), "-np", "2", "--min-np", "1", "--max-np", "4"]
     run += ["--start-timeout", "120"]  # for a machine without a free core
     run += [*options, "--host-discovery-script", "discover_hosts", python, str(SCRIPT)]
-    env = [
-        {"name": "STEP_SECONDS", "value": "0.1"},
-        {"name": "FINISH", "value": str(folder / "finish")},
-    ]
     command = ["sh", "-c", f'exec "$@" >> {folder}/launcher.log 2>&1', "sh", *run]
-    made = job(NAME, folder, replicas=2, command=command, env=env)
+    made = job(NAME, folder, replicas=2, command=command, env=environment(folder))
     spec = made["spec"]
     spec["framework"] = "horovod"
     worker = spec["replicaSpecs"]["worker"]
@@ -69,7 +65,7 @@ def horovodrun_job(folder: Path, *options: str) -> dict[str, Any]:
     return made
 
 
-class HorovodrunUser(KubectlUser):
+class HorovodrunUser(HorovodUser):
     """Observes the launcher's output."""
 
     def log(self) -> str:
@@ -77,9 +73,6 @@ class HorovodrunUser(KubectlUser):
         if not path.exists():
             return ""
         return re.sub(r"^\[\d+\]<std(out|err)>:", "", path.read_text(), flags=re.MULTILINE)
-
-    def trains_with(self, size: int) -> int:
-        return wait_for_new_step(self, size, self.log)
 
     def formed(self) -> list[int]:
         """Return the sizes of the worlds in which rank 0 has begun to train."""
@@ -140,13 +133,7 @@ def test_stock_horovodrun_scales_in_training_and_a_killed_master_costs_nothing(
     user.create("ScaleOut", "more", count=1)
     user.measure_calls(3)
 
-    master = f"{names.LABEL_JOB_NAME}={NAME},{names.LABEL_ROLE}=master"
-    before = user.kubectl("get", "pods", "-l", master, "-o", "name")
-    user.kubectl("delete", "pods", "-l", master, "--grace-period=0", "--force")
-    user.until(
-        "another master",
-        lambda: user.kubectl("get", "pods", "-l", master, "-o", "name") not in ("", before),
-    )
+    user.kill_the_master()
     user.trains_with(3)
 
     leaving = max(user.pods())
@@ -163,8 +150,7 @@ def test_stock_horovodrun_scales_in_training_and_a_killed_master_costs_nothing(
         "who has left has done so at a commit, as Horovod does it"
     )
 
-    (folder / "finish").touch()
-    user.wait(f"ej/{NAME}", ".status.phase", "Succeeded")
+    user.finish()
     check_account(user.log(), sizes={1, 2, 3})
 
 
@@ -178,14 +164,14 @@ def test_under_horovodrun_dead_processes_and_launchers_are_replaced(
     user.trains_with(2)
 
     victim = max(user.pods())
-    [process] = [each for each in sandbox.processes(victim) if str(SCRIPT) in each.cmdline()[1:2]]
+    process = user.process_of(victim)
     with user.timed("kill -9 of a process", 2):  # the other one may train alone in the meantime
         process.send_signal(signal.SIGKILL)
     assert victim not in user.pods()
     assert len(user.pods()) == 2
 
     worker = min(user.pods())
-    [process] = [each for each in sandbox.processes(worker) if str(SCRIPT) in each.cmdline()[1:2]]
+    process = user.process_of(worker)
     (folder / "launcher.log").rename(folder / "first.log")
     user.kubectl("delete", "pod", f"{NAME}-launcher-0", "--grace-period=0", "--force")
     user.trains_with(2)
@@ -195,8 +181,7 @@ def test_under_horovodrun_dead_processes_and_launchers_are_replaced(
     assert not process.is_running()
     assert worker in user.pods()
 
-    (folder / "finish").touch()
-    user.wait(f"ej/{NAME}", ".status.phase", "Succeeded")
+    user.finish()
     check_account(user.log(), sizes={2})
 
 
@@ -208,7 +193,7 @@ def test_a_converted_training_job_of_et_operator_is_scaled_by_its_converted_scal
     for role in training_job["spec"]["etReplicaSpecs"].values():
         (container,) = role["template"]["spec"]["containers"]
         container.pop("resources", None)  # this test needs no GPU
-        variables = {"STEP_SECONDS": "0.1", "FINISH": str(folder / "finish")}
+        variables = {each["name"]: each["value"] for each in environment(folder)}
         set_environment(container, PATH=f"{python.parent}:{os.environ['PATH']}", **variables)
     launcher_role = training_job["spec"]["etReplicaSpecs"]["launcher"]
     (launcher,) = launcher_role["template"]["spec"]["containers"]
@@ -231,6 +216,5 @@ def test_a_converted_training_job_of_et_operator_is_scaled_by_its_converted_scal
         create_converted(sandbox, scale_in_by_name)
     user.until("the named pod's end", lambda: list(user.pods()) == ["elastic-training-worker-0"])
 
-    (folder / "finish").touch()
-    user.wait("ej/elastic-training", ".status.phase", "Succeeded")
+    user.finish()
     check_account(user.log(), sizes={1, 2, 3})

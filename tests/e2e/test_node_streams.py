@@ -28,7 +28,7 @@ def pod(cluster: TargetCluster, namespace: str) -> list[str | Path]:
     container = {
         "name": "main",
         "image": "unused",
-        "command": ["sh", "-c", "while sleep 0.1; do :; done"],
+        "command": ["sleep", "3600"],
         "env": [{"name": "COLOR", "value": "green"}],
     }
     body = {

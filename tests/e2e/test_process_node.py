@@ -669,11 +669,6 @@ def test_a_volume_that_cannot_be_mounted_fails_the_pod_with_an_event(
     space.kubectl("delete", "pod", "mounter")
 
 
-def test_a_container_without_a_command_is_rejected(space: Space) -> None:
-    space.pod("imagined", None)
-    assert "spec.containers[0].command" in space.phase("imagined", "Failed")["message"]
-
-
 @pytest.mark.thorough
 def test_a_host_path_is_accepted_at_its_own_path_only(space: Space, tmp_path: Path) -> None:
     path = tmp_path / "made"

@@ -94,14 +94,6 @@ def test_kubectl_scale_becomes_a_plan_and_the_spec_and_the_pods_agree(user: Kube
     assert plan["status"]["createdPods"] == [*(set(user.pods()) - set(before))]
 
 
-@pytest.mark.thorough
-def test_an_edit_of_replicas_in_the_spec_is_a_plan_too(user: KubectlUser) -> None:
-    user.begin(3)
-    patch = {"spec": {"replicaSpecs": {"worker": {"replicas": 2}}}}
-    user.kubectl("patch", "ej/sized", "--type=merge", "-p", json.dumps(patch))
-    user.runs_with(2)
-
-
 def test_a_scale_out_adds_workers_and_names_them(user: KubectlUser) -> None:
     before = user.begin(2)
     status = user.create("ScaleOut", "more", count=2)
@@ -231,30 +223,6 @@ def test_a_plan_changes_cpu_and_memory_of_running_pods_in_place(user: KubectlUse
         assert allocated_resources(user, name)["limits"]["memory"] == wanted["memory"]
 
 
-@pytest.mark.thorough
-def test_a_plan_adds_a_member_with_its_own_resources(user: KubectlUser) -> None:
-    before = user.begin(2)
-    wanted = {"cpu": "30m", "memory": "224Mi"}
-    status = user.create(
-        "ScalePlan", "one-more", createPods=[{"role": "worker", "resource": wanted}]
-    )
-    user.runs_with(3)
-    (new,) = set(user.pods()) - set(before)
-    assert status["createdPods"] == [new]
-    assert allocated_resources(user, new)["requests"] == wanted
-
-
-@pytest.mark.thorough
-def test_a_plan_removes_members_by_name_and_by_index(user: KubectlUser) -> None:
-    before = sorted(user.begin(4))
-    first, second, *staying = before
-    removed = [{"name": first}, {"role": "worker", "index": index(second)}]
-    status = user.create("ScalePlan", "two-less", removePods=removed)
-    user.runs_with(2)
-    assert sorted(status["removedPods"]) == [first, second]
-    assert sorted(user.pods()) == staying
-
-
 def test_a_migrated_member_stays_until_its_replacement_is_ready(
     user: KubectlUser,
 ) -> None:
@@ -339,23 +307,6 @@ def test_a_resize_with_room_for_one_is_done_once_and_the_plan_names_the_others(
     user.create(
         "ScalePlan", "smaller", replicaResourceSpecs={"worker": {"resource": {"cpu": "20m"}}}
     )
-
-
-@pytest.mark.thorough
-def test_a_plan_of_several_forms_is_one_step(user: KubectlUser) -> None:
-    before = sorted(user.begin(3))
-    removed, migrated, kept = before
-    user.create(
-        "ScalePlan",
-        "mixture",
-        removePods=[{"name": removed}],
-        migratePods=[{"name": migrated}],
-        createPods=[{"role": "worker"}],
-        replicaResourceSpecs={"worker": {"resource": {"cpu": "25m"}}},
-    )
-    user.runs_with(3)
-    assert set(before) & set(user.pods()) == {kept}
-    assert {allocated_resources(user, name)["requests"]["cpu"] for name in user.pods()} == {"25m"}
 
 
 def test_kubectl_get_shows_jobs_plans_and_requests(user: KubectlUser) -> None:
@@ -495,18 +446,6 @@ def test_a_job_suspended_during_a_scale_out_returns_with_its_old_size(
     user.runs_with(1)
 
 
-@pytest.mark.thorough
-@pytest.mark.job("lonely")
-def test_deleting_an_impossible_scale_out_cancels_it_and_restores_the_size(
-    user: KubectlUser,
-) -> None:
-    before = user.begin(1)
-    scale_out(user, "hopeless")
-    user.kubectl("delete", "scaleout/hopeless")
-    user.runs_with(1)
-    assert user.pods() == before
-
-
 @pytest.mark.job("lonely")
 def test_a_waiting_plan_says_why_and_is_cancelled_by_deleting_it(
     user: KubectlUser,
@@ -518,25 +457,6 @@ def test_a_waiting_plan_says_why_and_is_cancelled_by_deleting_it(
     plan = user.status("scaleout/first")["plan"]
     assert user.status("sp/second")["message"] == f"waits for ScalePlan {plan}"
     user.kubectl("delete", "sp/second", "scaleout/first")
-    user.runs_with(1)
-    assert user.pods() == before
-
-
-@pytest.mark.guarantee("pods-that-cannot-start")
-@pytest.mark.thorough
-@pytest.mark.job("lonely")
-def test_a_plan_past_its_deadline_is_rolled_back_with_the_schedulers_message(
-    user: KubectlUser,
-) -> None:
-    before = user.begin(1)
-    wish = {"worker": {"replicas": 3}}
-    user.request(
-        "ScalePlan", "bounded", replicaResourceSpecs=wish, timeoutSeconds=4, onTimeout="Rollback"
-    )
-    user.wait("sp/bounded", ".status.phase", "Failed")
-    message = user.status("sp/bounded")["message"]
-    assert "2 of 2 new members are not ready: worker 1, worker 2" in message
-    assert "didn't have free ports" in message
     user.runs_with(1)
     assert user.pods() == before
 

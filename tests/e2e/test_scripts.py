@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from elasticjob_api import names
 
 from tests.support.e2e.kubectl_user import KubectlUser
 from tests.support.e2e.sandbox import Sandbox
@@ -49,13 +48,7 @@ def test_the_launcher_runs_a_requests_script_once_although_the_master_is_killed(
     )
     user.until("the script to run", (folder / "runs").exists, seconds=100)
     [new] = set(user.pods()) - set(before)
-    master = f"{names.LABEL_JOB_NAME}={NAME},{names.LABEL_ROLE}=master"
-    first = user.kubectl("get", "pods", "-l", master, "-o", "name")
-    user.kubectl("delete", "pods", "-l", master, "--grace-period=0", "--force")
-    user.until(
-        "another master",
-        lambda: user.kubectl("get", "pods", "-l", master, "-o", "name") not in ("", first),
-    )
+    user.kill_the_master()
     (folder / "go").touch()
     user.wait("scaleout/more", ".status.phase", "ScaleSucceeded")
     status = user.status("scaleout/more")

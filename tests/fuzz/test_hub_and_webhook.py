@@ -19,16 +19,16 @@ import pytest
 from aiohttp import web
 from elasticjob_api import names
 from elasticjob_client.hub import serve_hub
-from elasticjob_kube.access import Access
 from elasticjob_localcluster.controlplane.ports import free_port
 from elasticjob_operator.admission_server import SERVICE, serve_admission
 from elasticjob_operator.certificates import new_admission_secrets
 
 from tests.support.fuzz.http_requests import Connect, HttpRequests, hold_halves, send_inputs
 from tests.support.grpc_agent import SECONDS
+from tests.support.kubeconfig import access_of_nobody
 from tests.support.operator_process import job
 from tests.support.played_api import PlayedApi
-from tests.support.self_signed import self_signed
+from tests.support.self_signed import write_pair
 from tests.support.wait import until
 
 USER = "a-users-token"
@@ -58,17 +58,11 @@ class _ApiOfHostileTenants(PlayedApi):
 
 @asynccontextmanager
 async def hub(folder: Path) -> AsyncIterator[int]:
-    pair = self_signed("hub")
-    (folder / "tls.crt").write_bytes(pair.certificate_pem)
-    (folder / "tls.key").write_bytes(pair.key_pem)
+    write_pair(folder, "hub")
     async with _ApiOfHostileTenants({}).cluster(folder) as cluster:
-        access = Access(cluster.kube.host, ssl.create_default_context(), _nothing, None)
+        access = access_of_nobody(cluster.kube.host)
         async with serve_hub(access, folder, namespaces=["ns"], host="127.0.0.1") as url:
             yield int(url.rstrip("/").rpartition(":")[2])
-
-
-async def _nothing() -> None:
-    return None
 
 
 @asynccontextmanager

@@ -7,12 +7,26 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import pytest_asyncio
 from elasticjob_api import names
 from elasticjob_api.v1 import agent_pb2 as pb
 
-from tests.support.agent_process import Run, alive, python
+from tests.support.agent_process import AgentProcess, Run, alive, python
 from tests.support.fake_master import FakeMaster
 from tests.support.wait import until
+
+
+@pytest_asyncio.fixture
+async def agent(fake_master: FakeMaster, run: Run) -> AgentProcess:
+    """Return an agent that joins its job."""
+    started: AgentProcess = await run("true", **{names.ENV_POD_IP: fake_master.host})
+    return started
+
+
+async def begun(fake_master: FakeMaster, file: Path) -> int:
+    """Let a check begin that does not end, and return its process."""
+    await fake_master.order(**check(1, "sh", "-c", f"echo $$ > {file}; exec sleep 1000"))
+    return int(await until("the check has begun", lambda: file.exists() and file.read_text()))
 
 
 async def found(fake_master: FakeMaster, number: int) -> pb.CheckResult:
@@ -29,10 +43,8 @@ def check(
     return {"check": pb.Check(number=number, peers=peers, command=command, timeout_seconds=seconds)}
 
 
-async def test_a_healthy_node_is_measured_and_reaches_its_peers(
-    fake_master: FakeMaster, run: Run
-) -> None:
-    await run("true", **{names.ENV_POD_IP: fake_master.host})
+@pytest.mark.usefixtures("agent")
+async def test_a_healthy_node_is_measured_and_reaches_its_peers(fake_master: FakeMaster) -> None:
     await fake_master.order(
         **check(1, "sh", "-c", f"test -z ${names.ENV_TOKEN}", peers=(fake_master.host,))
     )
@@ -58,10 +70,8 @@ async def test_two_agents_measure_the_connection_between_them_and_a_matrix_produ
     assert 0 < result.device_seconds < 15
 
 
-async def test_a_failed_command_is_reported_with_its_last_output(
-    fake_master: FakeMaster, run: Run
-) -> None:
-    await run("true", **{names.ENV_POD_IP: fake_master.host})
+@pytest.mark.usefixtures("agent")
+async def test_a_failed_command_is_reported_with_its_last_output(fake_master: FakeMaster) -> None:
     await fake_master.order(**check(1, "sh", "-c", "echo no GPU here; exit 3"))
     assert (
         await found(fake_master, 1)
@@ -72,8 +82,8 @@ async def test_a_failed_command_is_reported_with_its_last_output(
     )
 
 
-async def test_unreachable_peers_are_named(fake_master: FakeMaster, run: Run, network: str) -> None:
-    await run("true", **{names.ENV_POD_IP: fake_master.host})
+@pytest.mark.usefixtures("agent")
+async def test_unreachable_peers_are_named(fake_master: FakeMaster, network: str) -> None:
     unreachable = f"{network}.9"
     await fake_master.order(**check(1, peers=(unreachable, fake_master.host)))
     result = await found(fake_master, 1)
@@ -81,22 +91,18 @@ async def test_unreachable_peers_are_named(fake_master: FakeMaster, run: Run, ne
 
 
 @pytest.mark.guarantee("diagnosis-ends-no-agent")
-async def test_a_check_that_cannot_be_made_does_not_end_the_agent(
-    fake_master: FakeMaster, run: Run
-) -> None:
-    await run("true", **{names.ENV_POD_IP: fake_master.host})
+@pytest.mark.usefixtures("agent")
+async def test_a_check_that_cannot_be_made_does_not_end_the_agent(fake_master: FakeMaster) -> None:
     await fake_master.order(**check(1, peers=("no-name" * 10,)))
     await fake_master.order(**check(2))
     assert (await found(fake_master, 2)).problem == ""
 
 
 @pytest.mark.thorough
+@pytest.mark.usefixtures("agent")
 async def test_a_hanging_check_is_ended_with_its_processes_at_its_time_limit(
-    fake_master: FakeMaster,
-    run: Run,
-    tmp_path: Any,
+    fake_master: FakeMaster, tmp_path: Path
 ) -> None:
-    await run("true", **{names.ENV_POD_IP: fake_master.host})
     pid = tmp_path / "pid"
     await fake_master.order(
         **check(1, "sh", "-c", f"sleep 1000 & echo $! > {pid}; wait", seconds=6.0)
@@ -106,12 +112,10 @@ async def test_a_hanging_check_is_ended_with_its_processes_at_its_time_limit(
 
 
 @pytest.mark.thorough
+@pytest.mark.usefixtures("agent")
 async def test_a_lost_answer_is_sent_again_without_a_second_check(
-    fake_master: FakeMaster,
-    run: Run,
-    tmp_path: Any,
+    fake_master: FakeMaster, tmp_path: Path
 ) -> None:
-    await run("true", **{names.ENV_POD_IP: fake_master.host})
     order = check(7, "sh", "-c", f"echo once >> {tmp_path / 'count'}")
     await fake_master.order(**order)
     await found(fake_master, 7)
@@ -123,26 +127,21 @@ async def test_a_lost_answer_is_sent_again_without_a_second_check(
 
 
 @pytest.mark.thorough
+@pytest.mark.usefixtures("agent")
 async def test_a_newer_check_replaces_a_running_one(
-    fake_master: FakeMaster,
-    run: Run,
-    tmp_path: Any,
+    fake_master: FakeMaster, tmp_path: Path
 ) -> None:
-    await run("true", **{names.ENV_POD_IP: fake_master.host})
-    pid = tmp_path / "pid"
-    await fake_master.order(**check(1, "sh", "-c", f"echo $$ > {pid}; exec sleep 1000"))
-    await until("the check has begun", lambda: pid.exists() and pid.read_text() != "")
+    pid = await begun(fake_master, tmp_path / "pid")
     await fake_master.order(**check(2, "sh", "-c", "sleep 1"))
     assert (await found(fake_master, 2)).problem == ""
-    await until("the check has ended", lambda: not alive(int(pid.read_text())))
+    await until("the check has ended", lambda: not alive(pid))
     assert {result.number for result in fake_master.received.of_kind("check")} == {2}
 
 
 @pytest.mark.guarantee("unfit-node")
 async def test_an_agent_on_an_unfit_node_ends_with_the_reason(
-    fake_master: FakeMaster, run: Run
+    fake_master: FakeMaster, agent: AgentProcess
 ) -> None:
-    agent = await run("true", **{names.ENV_POD_IP: fake_master.host})
     await fake_master.order(exit=pb.Exit(problem="2 of 2 connections failed"))
     code, _, _ = await agent.end()
     assert (code, agent.termination) == (names.EXIT_UNFIT, "node check: 2 of 2 connections failed")
@@ -150,17 +149,12 @@ async def test_an_agent_on_an_unfit_node_ends_with_the_reason(
 
 @pytest.mark.thorough
 async def test_an_agent_that_ends_during_a_check_ends_the_check(
-    fake_master: FakeMaster,
-    run: Run,
-    tmp_path: Any,
+    fake_master: FakeMaster, agent: AgentProcess, tmp_path: Path
 ) -> None:
-    agent = await run("true", **{names.ENV_POD_IP: fake_master.host})
-    pid = tmp_path / "pid"
-    await fake_master.order(**check(1, "sh", "-c", f"echo $$ > {pid}; exec sleep 1000"))
-    await until("the check has begun", lambda: pid.exists() and pid.read_text() != "")
+    pid = await begun(fake_master, tmp_path / "pid")
     await fake_master.order(drain=pb.Drain(grace_seconds=1))
     assert (await agent.end())[0] == names.EXIT_DRAINED
-    await until("the check has ended", lambda: not alive(int(pid.read_text())))
+    await until("the check has ended", lambda: not alive(pid))
 
 
 @pytest.mark.guarantee("broken-node")

@@ -93,19 +93,6 @@ async def test_a_member_ends_with_a_message_if_references_make_its_command_too_l
     assert (await fake_master.dismiss(agent))[0] == 126
 
 
-async def test_an_argument_that_references_make_too_long_is_named(
-    fake_master: FakeMaster, run: Run
-) -> None:
-    await run("true", "$(TF_CONFIG)" * 2)
-    await fake_master.begin(1, TF_CONFIG="x" * 100_000)
-    message = (await fake_master.exited(1)).message
-    assert (
-        "argument list too long: its command has 200006 bytes, "
-        "most of them argument 1 with 200000; one" in message
-    )
-    assert "one argument can have 131071 of them" in message
-
-
 @pytest.mark.guarantee("one-process-of-a-pod-fails")
 async def test_one_failed_process_ends_the_others_and_sets_the_pods_result(
     fake_master: FakeMaster, run: Run

@@ -7,11 +7,26 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import pytest_asyncio
 from elasticjob_api.v1 import agent_pb2 as pb
 
-from tests.support.agent_process import Run, alive
+from tests.support.agent_process import AgentProcess, Run, alive
 from tests.support.fake_master import FakeMaster
 from tests.support.wait import until
+
+
+@pytest_asyncio.fixture(autouse=True)
+async def agent(fake_master: FakeMaster, run: Run, tmp_path: Path) -> AgentProcess:
+    """Return an agent whose training process goes on."""
+    training = f"echo $$ > {tmp_path}/training; exec sleep 1000"
+    started: AgentProcess = await run("sh", "-c", training, OF_LAUNCHER="there")
+    await fake_master.begin(1)
+    return started
+
+
+async def pid_in(file: Path) -> int:
+    """Return the process id that a script writes."""
+    return int(await until(f"{file}", lambda: file.exists() and file.read_text()))
 
 
 async def result(fake_master: FakeMaster, number: int = 1, **order: Any) -> pb.ScriptResult:
@@ -27,10 +42,8 @@ async def result(fake_master: FakeMaster, number: int = 1, **order: Any) -> pb.S
 
 
 async def test_a_script_has_the_pods_the_launchers_and_its_own_variables(
-    fake_master: FakeMaster, run: Run
+    fake_master: FakeMaster,
 ) -> None:
-    await run("sleep", "1000", OF_LAUNCHER="there")
-    await fake_master.begin(1)
     script = (
         'echo "$1 $A $OF_LAUNCHER $(test -S "$ELASTICJOB_SOCKET" && echo socket)"; '
         "echo bad >&2; exit 7"
@@ -44,10 +57,8 @@ async def test_a_script_has_the_pods_the_launchers_and_its_own_variables(
 
 @pytest.mark.guarantee("script-runs-once")
 async def test_a_script_is_run_once_however_often_it_is_ordered(
-    fake_master: FakeMaster, run: Run, tmp_path: Path
+    fake_master: FakeMaster, tmp_path: Path
 ) -> None:
-    await run("sleep", "1000")
-    await fake_master.begin(1)
     script = (
         f"echo run >> {tmp_path}/runs; until test -e {tmp_path}/go; do sleep 0.05; done; exit 3"
     )
@@ -63,10 +74,8 @@ async def test_a_script_is_run_once_however_often_it_is_ordered(
 
 @pytest.mark.guarantee("script-runs-once")
 async def test_a_returning_master_gets_the_result_that_its_predecessor_missed(
-    fake_master: FakeMaster, run: Run, tmp_path: Path
+    fake_master: FakeMaster, tmp_path: Path
 ) -> None:
-    await run("sleep", "1000")
-    await fake_master.begin(1)
     script = (
         f"echo run >> {tmp_path}/runs; "
         f"until test -e {tmp_path}/go; do sleep 0.05; done; touch {tmp_path}/done"
@@ -83,10 +92,8 @@ async def test_a_returning_master_gets_the_result_that_its_predecessor_missed(
 
 @pytest.mark.guarantee("script-runs-once")
 async def test_a_script_is_killed_with_its_children_at_its_time_limit(
-    fake_master: FakeMaster, run: Run, tmp_path: Path
+    fake_master: FakeMaster, tmp_path: Path
 ) -> None:
-    await run("sleep", "1000")
-    await fake_master.begin(1)
     script = f"trap '' TERM; sleep 1000 & echo $! > {tmp_path}/pid; echo waiting; wait"
     ended = await result(fake_master, script=script, timeout_seconds=1.0)
     assert ended.exit_code == 137
@@ -95,40 +102,27 @@ async def test_a_script_is_killed_with_its_children_at_its_time_limit(
 
 
 async def test_processes_that_a_script_leaves_end_with_it_and_training_continues(
-    fake_master: FakeMaster, run: Run, tmp_path: Path
+    fake_master: FakeMaster, tmp_path: Path
 ) -> None:
-    await run("sh", "-c", f"echo $$ > {tmp_path}/training; exec sleep 1000")
-    await fake_master.begin(1)
-    await until(
-        "the training",
-        lambda: (tmp_path / "training").exists() and (tmp_path / "training").read_text(),
-    )
+    training = await pid_in(tmp_path / "training")
     ended = await result(fake_master, script=f"sleep 1000 & echo $! > {tmp_path}/pid")
     assert ended.exit_code == 0
     await until("its child has ended", lambda: not alive(int((tmp_path / "pid").read_text())))
-    assert alive(int((tmp_path / "training").read_text()))
+    assert alive(training)
 
 
 async def test_a_script_ends_with_its_agent(
-    fake_master: FakeMaster, run: Run, tmp_path: Path
+    fake_master: FakeMaster, agent: AgentProcess, tmp_path: Path
 ) -> None:
-    agent = await run("sleep", "1000")
-    await fake_master.begin(1)
     script = f"echo $$ > {tmp_path}/pid; exec sleep 1000"
     await fake_master.order(run_script=pb.RunScript(id="a", script=script, timeout_seconds=600))
-    pid = int(
-        await until(
-            "it runs", lambda: (tmp_path / "pid").exists() and (tmp_path / "pid").read_text()
-        )
-    )
+    pid = await pid_in(tmp_path / "pid")
     agent.process.terminate()
     await asyncio.wait_for(agent.process.wait(), 20)
     await until("it has ended", lambda: not alive(pid))
 
 
-async def test_the_reported_output_is_bounded(fake_master: FakeMaster, run: Run) -> None:
-    await run("sleep", "1000")
-    await fake_master.begin(1)
+async def test_the_reported_output_is_bounded(fake_master: FakeMaster) -> None:
     ended = await result(fake_master, script="seq 1000; head -c 20000 /dev/zero | tr '\\0' x")
     assert ended.exit_code == 0
     assert len(ended.message) <= 2048

@@ -9,7 +9,7 @@ import json
 import operator
 import re
 import subprocess
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
@@ -39,7 +39,6 @@ from elasticjob_kube.resources import (
     LEASES,
     PODS,
     ROLE_BINDINGS,
-    SERVICE_ACCOUNTS,
     Resource,
 )
 from elasticjob_kube.session import Kube
@@ -49,7 +48,7 @@ from elasticjob_localcluster.cluster import Cluster
 from tests.conftest import REPOSITORY
 from tests.support.command_line import ELASTICJOB, elasticjob
 from tests.support.deploy_tools import manifests
-from tests.support.service_accounts import kubeconfig_of
+from tests.support.service_accounts import make_account
 from tests.support.wait import until
 
 CLUSTER_ROLES = Resource(
@@ -57,6 +56,17 @@ CLUSTER_ROLES = Resource(
 )
 SCRIPT = {"train.py": b"print('trained')\n"}
 _OPTION_LINE = re.compile(rf"^( *){OPTION}(?! \S)(.*)$", re.MULTILINE)
+
+
+Ran = Callable[..., Awaitable[tuple[int, str, str]]]
+
+
+@pytest.fixture
+def ran(cluster: Cluster, namespace: str, tmp_path: Path) -> Ran:
+    """Runs `elasticjob` on the cluster; returns exit code, output and errors."""
+    (tmp_path / "train.py").write_text("print()\n")
+    access = (f"--kubeconfig={cluster.kubeconfig}", f"--namespace={namespace}")
+    return lambda *arguments: elasticjob(*arguments, *access, folder=tmp_path, seconds=100)
 
 
 def script(name: str | None = None, **changes: Any) -> Submission:
@@ -148,32 +158,29 @@ EVERYTHING = [
 
 @pytest.mark.guarantee("submitted-files-reach-pods")
 async def test_the_api_server_accepts_a_job_with_every_option_and_its_pods(
-    cluster: Cluster, kube: Kube, namespace: str, tmp_path: Path
+    ran: Ran, kube: Kube, namespace: str, tmp_path: Path
 ) -> None:
-    (tmp_path / "train.py").write_text("print()\n")
     (tmp_path / "pack" / "deep").mkdir(parents=True)
     (tmp_path / "pack" / "deep" / "table.bin").write_bytes(b"\xff")
     options = [*EVERYTHING, "--file=pack", "-o", "yaml"]
     given = {option.removeprefix("--").partition("=")[0] for option in options}
     assert given >= OPTIONS.keys(), "an option is missing here"
     for dry_run in ("client", "server"):
-        arguments = ("submit", "train.py", *options, f"--dry-run={dry_run}")
-        code, out, errors = await run(cluster, namespace, *arguments, folder=tmp_path)
+        code, out, errors = await ran("submit", "train.py", *options, f"--dry-run={dry_run}")
         assert (code, errors) == (0, "")
         job = next(yaml.safe_load_all(out))
         pod = {"metadata": {"name": "a"}, **job["spec"]["replicaSpecs"]["worker"]["template"]}
         pod["spec"] |= {"restartPolicy": "Never", "serviceAccountName": "default"}
         await kube.create(PODS, namespace, pod, dry_run=True, strict=True)
     assert (await elasticjob("init", *EVERYTHING, folder=tmp_path))[0] == 0
-    arguments = ("submit", "train.yaml", "--dry-run=server")
-    code, _, errors = await run(cluster, namespace, *arguments, folder=tmp_path)
+    code, _, errors = await ran("submit", "train.yaml", "--dry-run=server")
     assert code == 0, errors
     assert await left_in(kube, namespace) == []
 
 
 @pytest.mark.guarantee("namespace-defaults")
 async def test_wrong_defaults_are_refused_with_their_key_and_forbidden_ones_do_not_exist(
-    cluster: Cluster, kube: Kube, namespace: str, tmp_path: Path
+    ran: Ran, cluster: Cluster, kube: Kube, namespace: str, tmp_path: Path
 ) -> None:
     session = Session(kube, namespace)
     own = JobTemplate(workers=3)
@@ -183,22 +190,17 @@ async def test_wrong_defaults_are_refused_with_their_key_and_forbidden_ones_do_n
     await kube.create(CONFIG_MAPS, namespace, manifest)
     both = await completed(session, own)
     assert both.template == JobTemplate(image=data["image"], workers=3, tolerations=("spot",))
-    (tmp_path / "train.py").write_text("print()\n")
     submitted = ("submit", "train.py", "-o", "yaml", "--dry-run=server")
-    _, out, _ = await run(cluster, namespace, *submitted, folder=tmp_path)
+    _, out, _ = await ran(*submitted)
     assert out.startswith(f"# defaults of ConfigMap {namespace}/elasticjob-defaults: image, ")
-    await kube.create(SERVICE_ACCOUNTS, namespace, {"metadata": {"name": "stranger"}})
-    stranger = await kubeconfig_of("stranger", cluster, kube, namespace, tmp_path)
+    stranger = await make_account("stranger", cluster, kube, namespace, tmp_path)
     async with open_cluster(Access(stranger, None, namespace)) as of_stranger:
         assert await completed(of_stranger, own) == Completed(own)
     await kube.patch(CONFIG_MAPS, namespace, "elasticjob-defaults", {"data": {"gpus": "many"}})
-    code, _, errors = await run(cluster, namespace, *submitted, folder=tmp_path)
+    code, _, errors = await ran(*submitted)
     assert code == 1
     assert f"ConfigMap {namespace}/elasticjob-defaults: data.gpus: gpus: 'many' is not" in errors
-    code, _, _ = await run(
-        cluster, namespace, *submitted, "--image=i", "--no-defaults", folder=tmp_path
-    )
-    assert code == 0
+    assert (await ran(*submitted, "--image=i", "--no-defaults"))[0] == 0
 
 
 class FilesRefused(Kube):
@@ -244,10 +246,8 @@ async def test_each_frameworks_job_file_is_accepted_with_and_without_its_options
     text = starter(framework, name="first")
     with_options = _OPTION_LINE.sub(r"\1\2", text)
     spec = yaml.safe_load(with_options)["spec"]
-    assert (spec["autoscaling"]["enabled"], spec["replicaSpecs"]["worker"]["drainSeconds"]) == (
-        False,
-        30,
-    )
+    assert spec["autoscaling"]["enabled"] is False
+    assert spec["replicaSpecs"]["worker"]["drainSeconds"] == 30
     assert "autoscaling" not in yaml.safe_load(text)["spec"]
     stored = [
         await submit(Session(kube, namespace), of_job_file(each, source="first.yaml"), dry_run=True)
@@ -256,45 +256,20 @@ async def test_each_frameworks_job_file_is_accepted_with_and_without_its_options
     assert stored[0]["spec"] == stored[1]["spec"], "the options are not the defaults"
 
 
-async def run(
-    cluster: Cluster, namespace: str, *arguments: str, folder: Path
-) -> tuple[int, str, str]:
-    """Run `elasticjob` on the cluster; return exit code, output and errors."""
-    access = (f"--kubeconfig={cluster.kubeconfig}", f"--namespace={namespace}")
-    return await elasticjob(*arguments, *access, folder=folder, seconds=100)
-
-
 async def test_the_command_prints_created_objects_and_errors(
-    cluster: Cluster, kube: Kube, namespace: str, tmp_path: Path
+    ran: Ran, kube: Kube, namespace: str, tmp_path: Path
 ) -> None:
-    async def ran(*arguments: str) -> tuple[int, str, str]:
-        return await run(cluster, namespace, *arguments, folder=tmp_path)
-
-    (tmp_path / "train.py").write_text("print()\n")
-    initialized = subprocess.run(
-        [ELASTICJOB, "init", "--framework=jax", "--name=mine"], cwd=tmp_path, check=True
-    )
-    assert initialized.returncode == 0
-    assert await ran("submit", "mine.yaml", "--dry-run=server") == (
-        0,
-        "job mine would be created (the API server accepts it)\n",
-        "",
-    )
+    subprocess.run([ELASTICJOB, "init", "--framework=jax", "--name=mine"], cwd=tmp_path, check=True)
+    said = "job mine would be created (the API server accepts it)\n"
+    assert await ran("submit", "mine.yaml", "--dry-run=server") == (0, said, "")
     assert await left_in(kube, namespace) == []
-    assert await ran("submit", "mine.yaml", "-o", "name") == (
-        0,
-        "elasticjobs.elasticjob.dev/mine\n",
-        "",
-    )
-    code, out, _ = await ran(
-        "submit", "train.py", "--image=i", "--workers=2:8", "--dry-run=client", "-o", "yaml"
-    )
+    name = "elasticjobs.elasticjob.dev/mine\n"
+    assert await ran("submit", "mine.yaml", "-o", "name") == (0, name, "")
+    options = ("--image=i", "--workers=2:8", "--dry-run=client", "-o", "yaml")
+    code, out, _ = await ran("submit", "train.py", *options)
     job, files = yaml.safe_load_all(out)
-    assert (code, job["spec"]["replicaSpecs"]["worker"]["maxReplicas"], files["kind"]) == (
-        0,
-        8,
-        "ConfigMap",
-    )
+    assert (code, files["kind"]) == (0, "ConfigMap")
+    assert job["spec"]["replicaSpecs"]["worker"]["maxReplicas"] == 8
 
     wrong = (tmp_path / "mine.yaml").read_text().replace("replicas: 2", "replicas: 9")
     (tmp_path / "wrong.yaml").write_text(wrong)
@@ -305,9 +280,8 @@ async def test_the_command_prints_created_objects_and_errors(
         "replicas is 9, above maxReplicas, which is 4\n",
     )
     (tmp_path / "typo.yaml").write_text(wrong.replace("replicas: 9", "replica: 2"))
-    assert (
-        'unknown field "spec.replicaSpecs.worker.replica"' in (await ran("submit", "typo.yaml"))[2]
-    )
+    _, _, err = await ran("submit", "typo.yaml")
+    assert 'unknown field "spec.replicaSpecs.worker.replica"' in err
     for wanted, arguments, said in (
         (2, ("submit", "train.py"), "give --image"),
         (2, ("submit", "mine.yaml", "--gpus=1"), "--gpus: only for scripts"),
@@ -332,7 +306,7 @@ def states(found: list[Finding]) -> dict[str, str]:
 @pytest.mark.guarantee("doctor-names-what-is-missing")
 @pytest.mark.usefixtures("documented")
 async def test_the_doctor_finds_everything_and_an_operator_once_it_runs(
-    cluster: Cluster, kube: Kube, namespace: str, tmp_path: Path
+    ran: Ran, cluster: Cluster, kube: Kube, namespace: str
 ) -> None:
     access = Access(cluster.kubeconfig, None, namespace)
     everything = dict.fromkeys(
@@ -353,15 +327,7 @@ async def test_the_doctor_finds_everything_and_an_operator_once_it_runs(
         await kube.patch(LEASES, namespace, "elasticjob-operator", {"spec": spec})
         assert (await operator_finding(access)).state == state
 
-    code, out, err = await run(
-        cluster,
-        namespace,
-        "doctor",
-        f"--operator-namespace={namespace}",
-        "-o",
-        "json",
-        folder=tmp_path,
-    )
+    code, out, err = await ran("doctor", f"--operator-namespace={namespace}", "-o", "json")
     assert (code, err) == (0, "")
     assert {finding["state"] for finding in json.loads(out)} == {"Good"}
 
@@ -390,8 +356,7 @@ async def operator_finding(access: Access) -> Finding:
 async def test_the_doctor_names_the_rights_that_a_user_lacks(
     cluster: Cluster, kube: Kube, namespace: str, tmp_path: Path
 ) -> None:
-    await kube.create(SERVICE_ACCOUNTS, namespace, {"metadata": {"name": "guest"}})
-    own = await kubeconfig_of("guest", cluster, kube, namespace, tmp_path)
+    own = await make_account("guest", cluster, kube, namespace, tmp_path)
     found = await diagnose(Access(own, None, namespace))
     assert states(found) == {
         **dict.fromkeys(("server", "definitions", "fields"), "Good"),
@@ -414,8 +379,7 @@ async def test_the_role_that_the_doctor_names_grants_the_missing_rights(
     ):
         with suppress(AlreadyExists):
             await kube.create(CLUSTER_ROLES, None, role)
-    await kube.create(SERVICE_ACCOUNTS, namespace, {"metadata": {"name": "somebody"}})
-    own = await kubeconfig_of("somebody", cluster, kube, namespace, tmp_path)
+    own = await make_account("somebody", cluster, kube, namespace, tmp_path)
     for bound in ("view", "edit"):
         subject = {"kind": "ServiceAccount", "name": "somebody", "namespace": namespace}
         reference = {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": bound}

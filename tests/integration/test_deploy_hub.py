@@ -15,7 +15,7 @@ import pytest
 import yaml
 from elasticjob_localcluster.cluster import Cluster
 
-from tests.support.self_signed import self_signed
+from tests.support.self_signed import write_pair
 from tools.programs import find_helm
 from tools.render_deploy import render
 
@@ -59,9 +59,7 @@ async def test_the_hub_starts_with_the_arguments_of_its_deployment_and_ends_when
     paths = {f"--certificate=/etc/{container['command'][0]}": f"--certificate={tmp_path}"}
     arguments = [paths.get(each, each).replace("8443", "0") for each in container["args"]]
     assert f"--certificate={tmp_path}" in arguments
-    pair = self_signed("hub")
-    (tmp_path / "tls.crt").write_bytes(pair.certificate_pem)
-    (tmp_path / "tls.key").write_bytes(pair.key_pem)
+    write_pair(tmp_path, "hub")
     server = yaml.safe_load(cluster.kubeconfig.read_text())["clusters"][0]["cluster"]
     authority = base64.b64decode(server["certificate-authority-data"])
     (tmp_path / "ca.crt").write_bytes(authority)

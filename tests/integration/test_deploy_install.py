@@ -6,9 +6,8 @@ import asyncio
 import json
 import os
 import shutil
-import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +23,7 @@ from elasticjob_operator.custom_watches import wait_for_crds
 from tests.support.deploy_tools import DEPLOY, SYSTEM, Tools, manifests
 from tests.support.monitoring import ALERTS, DASHBOARDS
 from tests.support.operator_process import exists, job
+from tests.support.programs import ran
 from tests.support.wait import until
 
 pytestmark = pytest.mark.thorough
@@ -42,6 +42,34 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
 @pytest.fixture
 def tools(cluster: Cluster) -> Tools:
     return Tools(cluster)
+
+
+Rendered = dict[tuple[str, str], Any]
+
+
+def by_name(found: Iterable[Any]) -> Rendered:
+    """Return objects by kind and name."""
+    return {(each["kind"], each["metadata"]["name"]): each for each in found if each}
+
+
+def rendered(tools: Tools, *values: str, chart: Path = CHART) -> Rendered:
+    """Return the objects of the chart with these values."""
+    chosen = [word for value in values for word in ("--set", value)]
+    namespace = ("--namespace", SYSTEM, "--kube-version", "1.36.0")
+    text = tools.helm("template", "elasticjob", str(chart), *namespace, *chosen)
+    return by_name(yaml.safe_load_all(text))
+
+
+def built(tools: Tools, folder: Path) -> Rendered:
+    """Return the objects of a kustomization."""
+    return by_name(yaml.safe_load_all(tools.kubectl("kustomize", str(folder))))
+
+
+def container_of(found: Rendered) -> Any:
+    """Return the container of the operator."""
+    pod = found["Deployment", "elasticjob-operator"]["spec"]["template"]
+    [container] = pod["spec"]["containers"]
+    return container
 
 
 async def replicas(kube: Kube, namespace: str) -> list[str]:
@@ -140,24 +168,19 @@ async def test_helm_installs_and_upgrades_and_keeps_definitions_and_jobs(
 def test_a_packaged_chart_contains_the_definitions(tools: Tools, tmp_path: Path) -> None:
     tools.helm("package", str(CHART), "--destination", str(tmp_path))
     [package] = tmp_path.glob("elasticjob-*.tgz")
-    template = ("template", "elasticjob", "--kube-version", "1.36.0")
-    packaged = _by_name(yaml.safe_load_all(tools.helm(*template, str(package))))
-    assert packaged == _by_name(yaml.safe_load_all(tools.helm(*template, str(CHART))))
+    packaged = rendered(tools, chart=package)
+    assert packaged == rendered(tools)
     assert ("CustomResourceDefinition", JOBS) in packaged
 
 
 def test_helm_and_kustomize_install_the_same(tools: Tools) -> None:
-    chosen = ["--namespace", SYSTEM, "--set", "namespace.create=true,crds.install=false"]
-    template = tools.helm("template", "elasticjob", str(CHART), *chosen, "--kube-version", "1.36.0")
-    assert _by_name(yaml.safe_load_all(template)) == _by_name(manifests("base"))
+    found = rendered(tools, "namespace.create=true,crds.install=false")
+    assert found == by_name(manifests("base"))
 
 
 def test_the_administrators_prices_are_options_of_the_operator(tools: Tools) -> None:
-    template = ("template", "elasticjob", str(CHART), "--kube-version", "1.36.0")
     priced = ("prices.cpu=0.04", "prices.memory=1", r"prices.nvidia\.com/gpu=2.5", "currency=US $")
-    text = tools.helm(*template, *(word for value in priced for word in ("--set", value)))
-    deployment = _by_name(yaml.safe_load_all(text))["Deployment", "elasticjob-operator"]
-    [container] = deployment["spec"]["template"]["spec"]["containers"]
+    container = container_of(rendered(tools, *priced))
     found = parse([each for each in container["args"] if each.startswith(("--pri", "--cur"))])
     assert found.prices == "cpu=0.04,memory=1,nvidia.com/gpu=2.5"
     assert found.currency == "US $"
@@ -167,26 +190,15 @@ def test_the_documented_overlay_sets_both_images(tools: Tools, tmp_path: Path) -
     (tmp_path / "elasticjob").symlink_to(DEPLOY.parent)
     text = (DEPLOY.parent / "docs" / "install.md").read_text()
     (tmp_path / "kustomization.yaml").write_text(text.partition("```yaml\n")[2].partition("```")[0])
-    found = _by_name(yaml.safe_load_all(tools.kubectl("kustomize", str(tmp_path))))
-    deployment = found["Deployment", "elasticjob-operator"]
-    [container] = deployment["spec"]["template"]["spec"]["containers"]
+    container = container_of(built(tools, tmp_path))
     assert container["image"] == "registry.example/elasticjob-operator:0.1.0"
-    assert {
-        "name": "MASTER_IMAGE",
-        "value": "registry.example/elasticjob-master:0.1.0",
-    } in container["env"]
-    assert sorted(variable["name"] for variable in container["env"]) == [
-        "MASTER_IMAGE",
-        "POD_NAMESPACE",
-        "POD_UID",
-    ]
+    env = {variable["name"]: variable.get("value") for variable in container["env"]}
+    assert env.keys() == {"MASTER_IMAGE", "POD_NAMESPACE", "POD_UID"}
+    assert env["MASTER_IMAGE"] == "registry.example/elasticjob-master:0.1.0"
 
 
 def test_the_manifests_are_the_charts_output() -> None:
-    command = [sys.executable, "-m", "tools.render_deploy", "--check"]
-    done = subprocess.run(
-        command, cwd=DEPLOY.parent, capture_output=True, text=True, timeout=300, check=False
-    )
+    done = ran(sys.executable, "-m", "tools.render_deploy", "--check", cwd=DEPLOY.parent)
     assert done.returncode == 0, done.stderr
 
 
@@ -208,7 +220,7 @@ def test_a_wrong_value_is_rejected_by_name(tools: Tools, value: str, message: st
     with pytest.raises(
         AssertionError, match="values don't meet the specifications of the schema"
     ) as refusal:
-        tools.helm("template", "elasticjob", str(CHART), "--kube-version", "1.36.0", "--set", value)
+        rendered(tools, value)
     assert message in str(refusal.value)
 
 
@@ -224,55 +236,41 @@ def test_kustomize_and_helm_enable_a_choice_in_the_same_way(
 ) -> None:
     parts = {kind: [os.path.relpath(DEPLOY / name, tmp_path)] for kind, name in folders.items()}
     (tmp_path / "kustomization.yaml").write_text(yaml.safe_dump(parts))
-    built = _by_name(yaml.safe_load_all(tools.kubectl("kustomize", str(tmp_path))))
-    values = ("namespace.create=true", "crds.keep=false", f"{value}=true")
-    helm = ("template", "elasticjob", str(CHART), "--namespace", SYSTEM, "--kube-version", "1.36.0")
-    text = tools.helm(*helm, "--set", ",".join(values))
-    rendered = _by_name(yaml.safe_load_all(text))
-    assert built.keys() == rendered.keys()
-    for key in (key for key in built if key[0] != "CustomResourceDefinition"):
-        assert built[key]["metadata"].pop("namespace", "") in ("", SYSTEM)
-        assert built[key] == rendered[key]
-    for found in (built, rendered):
-        deployment = found["Deployment", "elasticjob-operator"]
-        (container,) = deployment["spec"]["template"]["spec"]["containers"]
-        assert container["args"][-1] == argument
+    ours = built(tools, tmp_path)
+    theirs = rendered(tools, "namespace.create=true", "crds.keep=false", f"{value}=true")
+    assert ours.keys() == theirs.keys()
+    for key in (key for key in ours if key[0] != "CustomResourceDefinition"):
+        assert ours[key]["metadata"].pop("namespace", "") in ("", SYSTEM)
+        assert ours[key] == theirs[key]
+    for found in (ours, theirs):
+        assert container_of(found)["args"][-1] == argument
 
 
 def test_each_partition_has_a_lease_that_the_operator_may_use(tools: Tools) -> None:
-    helm = ("template", "elasticjob", str(CHART), "--kube-version", "1.36.0", "--set")
-    rendered = _by_name(yaml.safe_load_all(tools.helm(*helm, "partitions=3,replicas=4")))
-    leases = {name for kind, name in rendered if kind == "Lease"}
+    found = rendered(tools, "partitions=3,replicas=4")
+    leases = {name for kind, name in found if kind == "Lease"}
     assert leases == {"elasticjob-operator", *(f"elasticjob-operator-{n}" for n in range(3))}
-    (rule,) = rendered["Role", "elasticjob-operator-lease"]["rules"]
+    (rule,) = found["Role", "elasticjob-operator-lease"]["rules"]
     assert set(rule["resourceNames"]) == leases
-    (container,) = rendered["Deployment", "elasticjob-operator"]["spec"]["template"]["spec"][
-        "containers"
-    ]
-    assert "--partitions=3" in container["args"]
+    assert "--partitions=3" in container_of(found)["args"]
     with pytest.raises(AssertionError, match="all jobs of a namespace belong to one partition"):
-        tools.helm(*helm, "partitions=2,scope=Namespace")
+        rendered(tools, "partitions=2,scope=Namespace")
 
 
 @pytest.mark.parametrize(
     "values", ["metrics.serviceMonitor=true", "networkPolicy.create=false", "replicas=0"]
 )
 def test_every_choice_renders(tools: Tools, values: str) -> None:
-    text = tools.helm(
-        "template", "elasticjob", str(CHART), "--kube-version", "1.36.0", "--set", values
-    )
-    kinds = {each["kind"] for each in yaml.safe_load_all(text)}
+    kinds = {kind for kind, _ in rendered(tools, values)}
     assert ("ServiceMonitor" in kinds) == values.startswith("metrics")
     assert ("NetworkPolicy" in kinds) != values.startswith("networkPolicy")
 
 
 def test_each_part_of_the_monitoring_renders_and_none_by_default(tools: Tools) -> None:
-    helm = ("template", "elasticjob", str(CHART), "--kube-version", "1.36.0")
     parts = ("serviceMonitor", "podMonitor", "rules", "dashboards")
     chosen = ",".join(f"metrics.{part}=true" for part in parts)
-    with_all = tools.helm(*helm, "--set", f"{chosen},metrics.labels.release=prometheus")
-    rendered = _by_name(yaml.safe_load_all(with_all))
-    added = rendered.keys() - _by_name(yaml.safe_load_all(tools.helm(*helm))).keys()
+    found = rendered(tools, f"{chosen},metrics.labels.release=prometheus")
+    added = found.keys() - rendered(tools).keys()
     assert added == {
         ("ServiceMonitor", "elasticjob-operator"),
         ("PodMonitor", "elasticjob-masters"),
@@ -280,14 +278,10 @@ def test_each_part_of_the_monitoring_renders_and_none_by_default(tools: Tools) -
         ("ConfigMap", "elasticjob-dashboards"),
     }
     for key in added:
-        assert rendered[key]["metadata"]["labels"]["release"] == "prometheus"
-    assert rendered["PrometheusRule", "elasticjob"]["spec"] == yaml.safe_load(ALERTS.read_text())
-    boards = rendered["ConfigMap", "elasticjob-dashboards"]["data"].values()
+        assert found[key]["metadata"]["labels"]["release"] == "prometheus"
+    assert found["PrometheusRule", "elasticjob"]["spec"] == yaml.safe_load(ALERTS.read_text())
+    boards = found["ConfigMap", "elasticjob-dashboards"]["data"].values()
     assert sorted(boards) == sorted(board.read_text() for board in DASHBOARDS)
-    own_namespace = tools.helm(*helm, "--set", f"{chosen},scope=Namespace")
-    monitor = _by_name(yaml.safe_load_all(own_namespace))["PodMonitor", "elasticjob-masters"]
+    own = rendered(tools, f"{chosen},scope=Namespace")
+    monitor = own["PodMonitor", "elasticjob-masters"]
     assert "namespaceSelector" not in monitor["spec"]
-
-
-def _by_name(found: Any) -> dict[tuple[str, str], Any]:
-    return {(each["kind"], each["metadata"]["name"]): each for each in found if each}

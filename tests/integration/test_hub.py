@@ -18,7 +18,8 @@ from elasticjob_localcluster.cluster import Cluster
 
 from tests.support.browser import open_browser, visit
 from tests.support.jobs_page_users import CHANGE, HOSTILE, LOOK, Users, make_jobs, spec_of
-from tests.support.self_signed import self_signed
+from tests.support.kubeconfig import no_credentials
+from tests.support.self_signed import write_pair
 from tests.support.wait import until
 
 
@@ -30,16 +31,10 @@ def users(cluster: Cluster, kube: Kube, namespace: str, tmp_path: Path) -> Users
 @asynccontextmanager
 async def hub(kubeconfig: Path, folder: Path, namespace: str) -> AsyncIterator[str]:
     """Serve the hub without credentials: address and authority are those of a kubeconfig."""
-    pair = self_signed("hub")
-    (folder / "tls.crt").write_bytes(pair.certificate_pem)
-    (folder / "tls.key").write_bytes(pair.key_pem)
+    write_pair(folder, "hub")
     access = replace(await find_access(kubeconfig, None), authorization=no_credentials)
     async with serve_hub(access, folder, namespaces=[namespace], host="127.0.0.1") as url:
         yield url
-
-
-async def no_credentials() -> None:
-    return None
 
 
 def token_in(kubeconfig: Path) -> str:

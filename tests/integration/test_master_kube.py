@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import itertools
 import time
 from collections.abc import Callable
 from contextlib import AsyncExitStack
@@ -84,12 +83,15 @@ async def test_progress_is_written_and_an_idle_master_writes_nothing(setting: Se
 async def test_pods_of_a_draining_plan_leave_and_the_others_continue(setting: Setting) -> None:
     async with setting.master() as master, master.channel() as channel:
         agents = await world_of_two(channel)
+        await setting.create_plan("of-another-job", jobName="other", removePods=[{"name": "x"}])
         await setting.create_plan("in", removePods=[{"name": agents[0].name}])
         await setting.set_plan_status("in", phase="Draining", drainingPods=[agents[0].name])
         await until("a world of one", lambda: agents[0].ended.is_set() and agents[1].running == 2)
         assert agents[0].commands[-1].drain.grace_seconds == pytest.approx(4.5)
         world = await JobServiceStub(channel).GetWorld(job_pb2.GetWorldRequest())
         assert [member.pod_name for member in world.members] == [agents[1].name]
+        shown = await JobServiceStub(channel).GetPlans(job_pb2.GetPlansRequest())
+        assert [(plan.name, plan.phase) for plan in shown.plans] == [("in", "Draining")]
 
 
 @pytest.mark.guarantee("script-runs-once")
@@ -128,43 +130,6 @@ async def test_a_script_is_ordered_also_by_the_next_master_and_its_result_is_wri
             "exitCode": 3,
             "message": "no space",
         }
-
-
-@pytest.mark.thorough
-async def test_a_migration_changes_the_world_once_and_later_named_members_leave_too(
-    setting: Setting,
-) -> None:
-    async def set_plan_status(*phases: str, draining: list[str]) -> None:
-        moves = [
-            {"role": "worker", "index": index, "replacement": index + 2, "phase": phase}
-            for index, phase in enumerate(phases)
-        ]
-        await setting.set_plan_status(
-            "move", phase="Executing", migrations=moves, drainingPods=draining
-        )
-
-    async with setting.master() as master, master.channel() as channel:
-        agents = await world_of_two(channel)
-        await setting.create_plan("move", migratePods=[{"name": agent.name} for agent in agents])
-        await set_plan_status("Starting", "Starting", draining=[])
-        await master.logged("successors: worker 2, worker 3")
-        agents += [await Agent(index).join(channel) for index in (2, 3)]
-
-        async def states() -> list[int]:
-            found = await JobServiceStub(channel).GetMembers(job_pb2.GetMembersRequest())
-            return [member.state for member in found.members]
-
-        joined = [*2 * [pb.MEMBER_STATE_TRAINING], *2 * [pb.MEMBER_STATE_WAITING]]
-        await until("the replacements exist and wait", states, lambda current: current == joined)
-        await set_plan_status("Draining", "Starting", draining=[agents[0].name])
-        await until(
-            "one change of the world", lambda: agents[0].ended.is_set() and agents[1].running == 2
-        )
-        await set_plan_status("Done", "Draining", draining=[agents[1].name])
-        await until("the second one's end", lambda: agents[1].ended.is_set())
-        await until(
-            "a world of the replacements", lambda: agents[2].running == agents[3].running == 3
-        )
 
 
 @pytest.mark.guarantee("auto-scaler-explains-itself")
@@ -216,75 +181,6 @@ async def test_the_auto_scaler_decides_by_earlier_measurements_as_soon_as_it_is_
 async def autoscaling(channel: grpc.aio.Channel) -> job_pb2.Autoscaling:
     """Return the auto-scaler's state of a master."""
     return await JobServiceStub(channel).GetAutoscaling(job_pb2.GetAutoscalingRequest())
-
-
-@pytest.mark.guarantee("master-can-be-replaced")
-@pytest.mark.thorough
-async def test_the_next_master_knows_a_plan_of_a_killed_one_and_learns_from_its_result(
-    setting: Setting,
-) -> None:
-    """The first master is killed between the create of its plan and the write of its state."""
-    await setting.set_desired(2)
-    wish = {"worker": {"replicas": 5}}
-    await setting.create_plan(f"{JOB}-auto-1", source="Auto", replicaResourceSpecs=wish)
-    await setting.patch_job({"spec": {"autoscaling": {"enabled": True}}})
-    async with setting.master() as master, master.channel() as channel, AsyncExitStack() as cleanup:
-        agents = [await Agent(index).join(channel) for index in (0, 1)]
-        training = asyncio.create_task(train(agents, lambda size: 50.0 * size))
-        cleanup.callback(training.cancel)
-        await master.logged("plan 1 was made before")
-        await master.logged("measured: 2 members")
-        status = {"phase": "PartiallySucceeded", "message": "no room", "targets": {"worker": "0-2"}}
-        await setting.set_plan_status(f"{JOB}-auto-1", **status)
-        await master.logged("ScalePlan 1 was not fulfilled: no room")
-        await setting.set_desired(3)
-        agents.append(await Agent(2).join(channel))
-        await master.logged("measured: 3 members")
-        training.cancel()
-        await stored(setting)
-        assert len(await setting.plans()) == 1, (
-            "more than the three that could be had are not asked for yet"
-        )
-        await master.kill()
-    async with setting.master() as master, master.channel() as channel:
-        for agent in agents:
-            await agent.join(channel)
-
-        async def known() -> list[str]:
-            found = await JobServiceStub(channel).GetPlans(job_pb2.GetPlansRequest())
-            return [plan.name for plan in found.plans]
-
-        await until("the plan is known to the second master", known, bool)
-        log = master.log.read_bytes()
-        assert log.count(b"was made before") == log.count(b"was not fulfilled") == 1, (
-            "it is processed once"
-        )
-
-
-@pytest.mark.guarantee("uncounted-failures")
-@pytest.mark.thorough
-async def test_nearly_exhausted_memory_becomes_a_plan_with_the_numbers(
-    setting: Setting,
-) -> None:
-    limited = {"worker": {"desired": 2, "indices": "0-1", "resources": {"memory": "1Gi"}}}
-    await setting.patch_job({"status": {"replicaStatuses": limited}}, "status")
-    # Without bounds it would grow before the end of the first window.
-    worker = {"maxMemory": "8Gi", "maxReplicas": 2}
-    spec = {"replicaSpecs": {"worker": worker}, "autoscaling": {"enabled": True}}
-    await setting.patch_job({"spec": spec})
-    async with setting.master() as master, master.channel() as channel, AsyncExitStack() as cleanup:
-        agents = [await Agent(index).join(channel) for index in (0, 1)]
-        for agent in agents:
-            usage = pb.ResourceUsage(cpu_cores=0.5, memory_bytes=1000 * 1024**2)
-            await agent.send(heartbeat=pb.Heartbeat(usage=usage))
-        training = asyncio.create_task(train(agents, lambda size: 50.0 * size))
-        cleanup.callback(training.cancel)
-        [plan] = await until("a plan for more memory", setting.plans, bool)
-        assert plan["spec"]["replicaResourceSpecs"] == {
-            "worker": {"resource": {"memory": "1536Mi"}}
-        }
-        assert "uses 1000 MiB of its 1024 MiB memory" in plan["spec"]["reason"]
-        assert plan["spec"]["onTimeout"] == "Rollback"
 
 
 @pytest.mark.guarantee("master-hangs")
@@ -372,13 +268,6 @@ async def test_a_master_ends_if_its_service_account_was_created_again(
         assert b"has refused this pod's token for" in master.log.read_bytes()
 
 
-async def recreate_config_map(setting: Setting) -> None:
-    """Delete the ConfigMap, and create it empty, as the operator does."""
-    name = names.state_config_map(JOB)
-    await setting.kube.delete(CONFIG_MAPS, setting.namespace, name)
-    await setting.kube.create(CONFIG_MAPS, setting.namespace, {"metadata": {"name": name}})
-
-
 @pytest.mark.guarantee("master-configmap-lost")
 @pytest.mark.thorough
 async def test_a_master_writes_its_state_to_a_recreated_config_map(
@@ -387,7 +276,9 @@ async def test_a_master_writes_its_state_to_a_recreated_config_map(
     async with setting.master() as master, master.channel() as channel:
         agents = await world_of_two(channel)
         await stored(setting)
-        await recreate_config_map(setting)
+        name = names.state_config_map(JOB)
+        await setting.kube.delete(CONFIG_MAPS, setting.namespace, name)
+        await setting.kube.create(CONFIG_MAPS, setting.namespace, {"metadata": {"name": name}})
         agents.append(await Agent(2).join(channel))
         await until("the state is stored again", setting.stored_state, bool)
         await until("a world of three", lambda: all(agent.running == 2 for agent in agents))
@@ -398,23 +289,6 @@ async def test_a_master_writes_its_state_to_a_recreated_config_map(
         assert (status.master_starts, status.round, status.world_size) == (2, 2, 3), (
             "nothing was lost"
         )
-
-
-@pytest.mark.guarantee("master-configmap-lost")
-@pytest.mark.thorough
-async def test_the_second_master_survives_the_first_also_when_the_state_is_recreated(
-    setting: Setting,
-) -> None:
-    async with setting.master() as first, first.channel() as channel:
-        await stored(setting)
-        async with setting.master() as second:
-            first.ends_with = 1
-            await recreate_config_map(setting)
-            await trigger_write(channel)
-            async with asyncio.timeout(40):
-                await first.process.wait()
-            assert b"was written by another master" in first.log.read_bytes()
-            assert second.process.returncode is None
 
 
 @pytest.mark.guarantee("two-masters-at-a-time", "master-hangs")
@@ -503,38 +377,3 @@ async def stored(setting: Setting) -> None:
                 return
             last = found["metadata"]["resourceVersion"]
             await asyncio.sleep(1.5)
-
-
-@pytest.mark.guarantee("training-hangs")
-@pytest.mark.thorough
-async def test_a_stall_and_its_end_are_written_at_once(
-    setting: Setting,
-) -> None:
-    await setting.patch_job(
-        {"spec": {"health": {"stallSeconds": 1, "stallFactor": 2, "lostSeconds": 3600}}}
-    )
-    async with setting.master() as master, master.channel() as channel:
-        agents = await world_of_two(channel)
-        for step in (1, 2):
-            await agents[0].send(
-                step=pb.StepReport(round=1, step=step, samples=30, seconds=0.1, steps=1)
-            )
-        job = await until("the stall in the status", setting.job, _stalled)
-        progress = job["status"]["progress"]
-        assert progress["stalledSince"] == progress["lastReportTime"]
-        steps = itertools.count(3)
-
-        async def job_after_a_step() -> dict[str, Any]:
-            await agents[0].send(
-                step=pb.StepReport(round=1, step=next(steps), samples=30, seconds=0.1, steps=1)
-            )
-            return await setting.job()
-
-        job = await until(
-            "the end of the stall in the status", job_after_a_step, lambda job: not _stalled(job)
-        )
-        assert int(job["status"]["progress"]["steps"]) >= 3
-
-
-def _stalled(job: dict[str, Any]) -> bool:
-    return "stalledSince" in job.get("status", {}).get("progress", {})

@@ -66,7 +66,7 @@ class Master:
         self.keeper = ProfileKeeper(kube, config, controller)
 
     def settle(self) -> None:
-        self.control.autoscaler.restore(self.settled)
+        self.control.autoscaler.memory = self.settled
 
     @asynccontextmanager
     async def running(self) -> AsyncIterator[Master]:

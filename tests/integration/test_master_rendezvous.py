@@ -9,13 +9,11 @@ from typing import Any
 import grpc
 import grpc.aio
 import pytest
-from elasticjob_api.v1 import agent_pb2
 from elasticjob_api.v1 import rendezvous_pb2 as pb
 from elasticjob_api.v1.rendezvous_pb2_grpc import RendezvousServiceStub
 
 from tests.support.grpc_agent import Agent, world_of_two
 from tests.support.master_process import STANDALONE, run_master
-from tests.support.wait import until
 
 
 async def refused(call: Any, code: grpc.StatusCode, message: str) -> None:
@@ -94,30 +92,7 @@ async def test_a_barrier_opens_when_all_have_arrived(channel: grpc.aio.Channel) 
     )
 
 
-@pytest.mark.guarantee("ranks-stop-together")
-async def test_a_barrier_ends_when_a_process_that_has_not_arrived_ends(
-    channel: grpc.aio.Channel,
-) -> None:
-    first, second = await world_of_two(channel)
-    stub = RendezvousServiceStub(channel)
-
-    def at(agent: Agent, number: int) -> pb.BarrierRequest:
-        return pb.BarrierRequest(
-            round=1, name="b", number=number, pod_uid=agent.uid, wait_seconds=20
-        )
-
-    await asyncio.gather(stub.Barrier(at(first, 0)), stub.Barrier(at(second, 0)))
-    waiting = asyncio.ensure_future(stub.Barrier(at(first, 1)))
-    second.running = 0
-    await second.send(exited=agent_pb2.ProcessExited(round=1, exit_code=1, retry=True))
-    problem = f"barrier 'b' cannot be passed: 1 of the processes .* {second.name}"
-    with pytest.raises(grpc.aio.AioRpcError, match=problem) as refusal:
-        await waiting
-    assert refusal.value.code() == grpc.StatusCode.FAILED_PRECONDITION
-    await stub.Barrier(at(first, 0))  # the use before was passed
-    await until("a new world of both", lambda: first.running == second.running == 2)
-
-
+@pytest.mark.guarantee("process-retried-in-its-pod")
 async def test_waits_end_with_the_round_and_the_next_round_starts_empty(
     channel: grpc.aio.Channel,
 ) -> None:
@@ -177,24 +152,3 @@ async def test_values_and_passed_barriers_outlive_the_master(tmp_path: Path) -> 
             grpc.StatusCode.DEADLINE_EXCEEDED,
             "1 of 2 have not arrived",
         )
-
-
-@pytest.mark.guarantee("process-retried-in-its-pod")
-async def test_a_retried_process_sees_nothing_of_its_earlier_world(
-    channel: grpc.aio.Channel,
-) -> None:
-    stub = RendezvousServiceStub(channel)
-    first, second = await world_of_two(channel)
-    await stub.SetValue(pb.SetValueRequest(round=1, key="address-1", value=b"gone"))
-    await second.send(exited=agent_pb2.ProcessExited(round=1, exit_code=1, retry=True))
-    await until("a new world of both", lambda: first.running == second.started[-1].world.round == 2)
-    assert [
-        one.WhichOneof("command")
-        for one in second.commands
-        if one.WhichOneof("command") != "configure"
-    ] == [
-        "start",
-        "start",
-    ]
-    missing = stub.GetValues(pb.GetValuesRequest(round=2, keys=["address-1"]))
-    await refused(missing, grpc.StatusCode.NOT_FOUND, "has no value")

@@ -18,7 +18,6 @@ from tests.support.master_process import STANDALONE, run_master
 from tests.support.wait import until
 
 ONE = ("--standalone", "--framework=jax", "--min=1", "--workers=1")
-TWELVE = pb.CreateDatasetRequest(dataset="d", size=12, shard_size=1, epochs=1)
 TWENTY = pb.CreateDatasetRequest(dataset="d", size=20, shard_size=1, epochs=1)
 LEDGER = pb.GetLedgerRequest(dataset="d")
 
@@ -141,39 +140,6 @@ async def test_the_next_master_does_not_repeat_a_killed_masters_leases(
     async with run_master(tmp_path, *options, ports=ports) as master, master.channel() as channel:
         ledger = await shards_pb2_grpc.ShardServiceStub(channel).GetLedger(LEDGER)
     assert (ledger.leased, ledger.waiting) == (12, 8)
-
-
-@pytest.mark.guarantee("older-state-of-the-master")
-@pytest.mark.parametrize("later_rounds", [0, 3])
-async def test_a_data_set_ends_although_an_older_state_was_restored(
-    tmp_path: Path, later_rounds: int
-) -> None:
-    state = tmp_path / "state"
-    options = (*ONE, f"--state-file={state}")
-    async with run_master(tmp_path, *options) as master, master.channel() as channel:
-        stub = shards_pb2_grpc.ShardServiceStub(channel)
-        agent = await member(channel)
-        await stub.CreateDataset(TWELVE)
-        await report(stub, agent, (await lease(stub, agent, 4))[:2])
-        backup = state.read_bytes()
-        await report(stub, agent, [2, 3])
-        assert await lease(stub, agent, 3) == [4, 5, 6]
-        ports = await master.kill()
-    state.write_bytes(backup)
-    held = agent.running + later_rounds
-    agent.running = held
-    agent.leased = [agent_pb2.LeasedShards(dataset="d", round=held, shards=[4, 5, 6])]
-    async with run_master(tmp_path, *options, ports=ports) as master, master.channel() as channel:
-        stub = shards_pb2_grpc.ShardServiceStub(channel)
-        await agent.join(channel)
-        if later_rounds:  # the world of this round is unknown, so another one is formed
-            await until("its next process runs", lambda: agent.running > held)
-        assert await lease_of_new_master(stub, agent, 2) == [2, 3]
-        await report(stub, agent, [4, 5, 6], round_=held)
-        assert await lease(stub, agent, 12) == [7, 8, 9, 10, 11]
-        await report(stub, agent, [2, 3, 7, 8, 9, 10, 11])
-        ledger = await stub.GetLedger(LEDGER)
-        assert (ledger.done, ledger.leased, ledger.waiting) == (12, 0, 0)
 
 
 @pytest.mark.guarantee("leases-survive-the-master")

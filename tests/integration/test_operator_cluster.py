@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from pathlib import Path
 from typing import Any
 
@@ -31,9 +30,7 @@ from tests.support.fake_kubelet import end, kubelet
 from tests.support.operator_process import (
     create,
     exists,
-    has_logged,
     job,
-    leader,
     manifest,
     operator,
     phase,
@@ -143,61 +140,6 @@ async def test_every_way_to_change_the_size_works_and_the_spec_follows(
         assert spec["replicaSpecs"]["worker"]["replicas"] == 2
 
 
-@pytest.mark.thorough
-async def test_a_second_operator_waits_and_takes_over_when_the_first_ends(
-    cluster: Cluster, kube: Kube, namespace: str, tmp_path: Path
-) -> None:
-    async with (
-        kubelet(kube, namespace),
-        operator(cluster.kubeconfig, namespace, tmp_path / "first") as first,
-    ):
-        await until("first leads", lambda: leader(kube, namespace))
-        holder = await leader(kube, namespace)
-        async with operator(cluster.kubeconfig, namespace, tmp_path / "second") as second:
-            await until("second waits", lambda: has_logged(tmp_path / "second", "waiting"))
-            await run_job(kube, namespace, job())
-            assert await leader(kube, namespace) == holder
-            first.terminate()
-            assert await first.wait() == 0, (tmp_path / "first").read_text()
-            await until("second leads", lambda: has_logged(tmp_path / "second", "leading as"))
-            await create(kube, namespace, SCALE_OUTS, "more", jobName="job", count=1)
-            await phase(kube, namespace, SCALE_OUTS, "more", "ScaleSucceeded")
-            assert second.returncode is None
-
-
-@pytest.mark.guarantee("two-leaders")
-@pytest.mark.thorough
-async def test_an_operator_without_its_lease_writes_nothing_until_it_leads_again(
-    cluster: Cluster, kube: Kube, namespace: str, tmp_path: Path
-) -> None:
-    log = tmp_path / "log"
-    another = {"spec": {"holderIdentity": "another", "leaseDurationSeconds": 6}}
-    async with operator(cluster.kubeconfig, namespace, log, "--lease-seconds", "3") as process:
-        await until("it is at work", lambda: has_logged(log, "leading as"))
-        await kube.create(ELASTIC_JOBS, namespace, job())
-        await until("master", lambda: exists(kube, PODS, namespace, "job-master"))
-        await kube.patch(LEASES, namespace, names.OPERATOR, another)
-        await until("it notices", lambda: has_logged(log, "another operator may lead"))
-        # Its observations from before it lost the lease are outdated.
-        await kube.delete(ELASTIC_JOBS, namespace, "job")
-        await kube.create(ELASTIC_JOBS, namespace, job("other"))
-        assert await leader(kube, namespace) == "another"
-        assert not await exists(kube, PODS, namespace, "other-master")
-        await until("it leads again", lambda: exists(kube, PODS, namespace, "other-master"))
-        assert await leader(kube, namespace) != "another"
-        assert process.returncode is None
-        assert not await has_logged(log, "Traceback")
-        await kube.patch(LEASES, namespace, names.OPERATOR, another)
-        await until(
-            "it notices again",
-            lambda: log.read_text().count("another operator may lead") == 2,
-        )
-        process.terminate()
-        async with asyncio.timeout(60):
-            assert await process.wait() == 0
-        assert await leader(kube, namespace) == "another"
-
-
 async def test_pods_rejected_by_a_quota_are_reported_and_retried(
     cluster: Cluster, kube: Kube, namespace: str, tmp_path: Path
 ) -> None:
@@ -244,23 +186,6 @@ async def test_lost_pods_and_the_master_are_replaced_under_new_names(
         await end(kube, namespace, "job-worker-0-1", 127, message="no such file: train")
         status = await phase(kube, namespace, ELASTIC_JOBS, "job", "Failed")
         assert "no such file: train" in status["message"]
-
-
-@pytest.mark.guarantee("foreign-object-with-our-name")
-@pytest.mark.thorough
-async def test_a_foreign_pod_of_the_same_name_is_left_alone(
-    cluster: Cluster, kube: Kube, namespace: str, tmp_path: Path
-) -> None:
-    stranger = {
-        "metadata": {"name": "job-worker-0"},
-        "spec": {"containers": [{"name": "c", "image": "c:1"}]},
-    }
-    foreign = await kube.create(PODS, namespace, stranger)
-    async with operator(cluster.kubeconfig, namespace, tmp_path / "log"), kubelet(kube, namespace):
-        await kube.create(ELASTIC_JOBS, namespace, job())
-        await until("both workers", lambda: _count(kube, namespace, 2))
-        found = await kube.get(PODS, namespace, "job-worker-0")
-        assert found["metadata"]["uid"] == foreign["metadata"]["uid"]
 
 
 @pytest.mark.guarantee("no-writes-at-rest")

@@ -16,7 +16,6 @@ from elasticjob_api import names
 from elasticjob_api.elasticjob import ElasticJob
 from elasticjob_api.meta import Json
 from elasticjob_api.times import format_time
-from elasticjob_kube.errors import NotFound
 from elasticjob_kube.resources import (
     CONFIG_MAPS,
     COSCHEDULING_POD_GROUPS,
@@ -27,7 +26,6 @@ from elasticjob_kube.resources import (
     ROLE_BINDINGS,
     ROLES,
     SCALE_PLANS,
-    SECRETS,
     SERVICE_ACCOUNTS,
     SERVICES,
     VOLCANO_POD_GROUPS,
@@ -40,14 +38,13 @@ from elasticjob_operator.core.manifests.infrastructure import (
     infrastructure_manifests,
 )
 
-from tests.support.fake_kubelet import end, kubelet
+from tests.support.fake_kubelet import kubelet
 from tests.support.operator_process import (
     exists,
     job,
     operator,
     phase,
     status_of,
-    worker_indices,
     workers,
 )
 from tests.support.service_accounts import kubeconfig_of
@@ -183,54 +180,6 @@ async def test_members_on_unhealthy_nodes_are_replaced_away_from_all_such_nodes(
                 [node] for node in sorted(nodes)
             ]
             assert has_no_restart(await settled(kube, namespace, 2))
-
-
-async def test_the_status_has_the_topology_domains_of_the_members_nodes(
-    cluster: Cluster, kube: Kube, namespace: str, tmp_path: Path
-) -> None:
-    async with operator(cluster.kubeconfig, namespace, tmp_path / "log"), kubelet(kube, namespace):
-        await running(kube, namespace, topologyKey="example.com/rack")
-        async with on_nodes(kube, namespace, "job-worker-0", "job-worker-1") as nodes:
-            for node, rack in zip(nodes, ("r1", "r2"), strict=True):
-                await kube.patch(
-                    NODES, None, node, {"metadata": {"labels": {"example.com/rack": rack}}}
-                )
-
-            async def domains() -> Any:
-                status = await status_of(kube, namespace, ELASTIC_JOBS, "job")
-                return status["replicaStatuses"]["worker"].get("topologyDomains")
-
-            await until("the domains", domains, lambda found: found == {"r1": "0", "r2": "1"})
-
-
-async def test_a_disruption_is_handled_once_although_the_operator_is_absent_and_killed(
-    cluster: Cluster, kube: Kube, namespace: str, tmp_path: Path
-) -> None:
-    short = ("--lease-seconds", "2")
-    async with kubelet(kube, namespace):
-        async with operator(cluster.kubeconfig, namespace, tmp_path / "first", *short):
-            await running(kube, namespace)
-        async with on_nodes(kube, namespace, "job-worker-0", "job-worker-1") as nodes:
-            taint = {"key": "aws-node-termination-handler/spot-itn", "effect": "NoSchedule"}
-            await kube.patch(NODES, None, nodes[1], {"spec": {"taints": [taint]}})
-
-            async def noticed() -> bool:
-                return bool((await kube.list(SCALE_PLANS, namespace))["items"])
-
-            async with operator(
-                cluster.kubeconfig, namespace, tmp_path / "second", *short
-            ) as process:
-                await until("there is a plan", noticed)
-                process.kill()
-                await process.wait()
-            async with operator(cluster.kubeconfig, namespace, tmp_path / "third", *short):
-                (plan,) = await disruptions(kube, namespace)
-                assert (plan["status"]["phase"], plan["status"]["removedPods"]) == (
-                    "Succeeded",
-                    ["job-worker-1"],
-                ), plan
-                await settled(kube, namespace, 2)
-                assert await worker_indices(kube, namespace) == [0, 2]
 
 
 @pytest.mark.guarantee("worker-deleted-evicted-preempted", played=True)
@@ -450,49 +399,3 @@ async def test_the_api_server_stores_objects_as_the_operator_wants_them(
     ):
         found = await kube.get(kinds[manifest["kind"]], namespace, manifest["metadata"]["name"])
         assert correction_patch(manifest, found) == {}, manifest
-
-
-async def test_deleted_services_and_secrets_return_with_the_next_master_or_operator(
-    cluster: Cluster, kube: Kube, namespace: str, tmp_path: Path
-) -> None:
-    async with kubelet(kube, namespace):
-        async with operator(cluster.kubeconfig, namespace, tmp_path / "first"):
-            await running(kube, namespace)
-            secret = await kube.get(SECRETS, namespace, "job-master")
-            await kube.delete(SERVICES, namespace, "job-master")
-            await end(kube, namespace, "job-master", 1)
-            await until("another master", lambda: exists(kube, PODS, namespace, "job-master-1"))
-            assert await exists(kube, SERVICES, namespace, "job-master")
-            assert (await kube.get(SECRETS, namespace, "job-master"))["data"] == secret["data"], (
-                "agents have it"
-            )
-        await kube.delete(SECRETS, namespace, "job-master")
-        await kube.delete(SERVICES, namespace, "job")
-        rules = (await kube.get(ROLES, namespace, "job-master"))["rules"]
-        await kube.patch(ROLES, namespace, "job-master", {"rules": rules[:1]})
-        async with operator(cluster.kubeconfig, namespace, tmp_path / "second"):
-
-            async def back() -> bool:
-                try:
-                    role = await kube.get(ROLES, namespace, "job-master")
-                    await kube.get(SECRETS, namespace, "job-master")
-                    await kube.get(SERVICES, namespace, "job")
-                except NotFound:
-                    return False
-                return bool(role["rules"] == rules)
-
-            await until("Secret, Service and rules are back", back)
-            versions = {}
-            for resource in (SECRETS, SERVICES, ROLES, ROLE_BINDINGS):
-                found = await kube.get(resource, namespace, "job-master")
-                versions[resource] = found["metadata"]["resourceVersion"]
-        await kube.delete(SERVICES, namespace, "job")
-        async with operator(cluster.kubeconfig, namespace, tmp_path / "third"):
-            await until(
-                "this one has looked, too", lambda: exists(kube, SERVICES, namespace, "job")
-            )
-            for resource, version in versions.items():
-                found = await kube.get(resource, namespace, "job-master")
-                assert found["metadata"]["resourceVersion"] == version, (
-                    "correct objects are not written"
-                )

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import Any
 
 import pytest
 from elasticjob_api import names
@@ -15,13 +14,9 @@ from elasticjob_kube.resources import (
     ADMISSION_POLICIES,
     ADMISSION_POLICY_BINDINGS,
     ELASTIC_JOBS,
-    EVENTS,
     LIMIT_RANGES,
     PODS,
     RESOURCE_QUOTAS,
-    SCALE_OUTS,
-    SCALE_PLANS,
-    SERVICES,
 )
 from elasticjob_kube.session import Kube
 from elasticjob_localcluster.cluster import Cluster
@@ -31,7 +26,6 @@ from tests.support.fake_kubelet import kubelet
 from tests.support.operator_process import (
     create,
     job,
-    manifest,
     operator,
     phase,
     run_job,
@@ -39,42 +33,6 @@ from tests.support.operator_process import (
     workers,
 )
 from tests.support.wait import until
-
-
-@pytest.mark.guarantee("api-server-refuses-for-now")
-@pytest.mark.thorough
-async def test_a_plan_names_a_quota_exhausted_during_its_scale_out(
-    cluster: Cluster, kube: Kube, namespace: str, tmp_path: Path
-) -> None:
-    async with operator(cluster.kubeconfig, namespace, tmp_path / "log"), kubelet(kube, namespace):
-        for name in ("greedy", "modest"):
-            await kube.create(ELASTIC_JOBS, namespace, job(name, replicas=2))
-            await phase(kube, namespace, ELASTIC_JOBS, name, "Running")
-        await kube.create(
-            RESOURCE_QUOTAS,
-            namespace,
-            {"metadata": {"name": "few-pods"}, "spec": {"hard": {"pods": "7"}}},
-        )
-        await until("quota counted", lambda: _used(kube, namespace))
-        # The one pod that the quota allows is ready long before the plan ends, also on a busy
-        # machine.
-        more = manifest(SCALE_OUTS, "more", jobName="greedy", count=3, timeoutSeconds=10)
-        await kube.create(SCALE_OUTS, namespace, more)
-        status = await phase(kube, namespace, SCALE_OUTS, "more", "ScaleSucceeded", "ScaleFailed")
-        plan = (await kube.get(SCALE_PLANS, namespace, status["plan"]))["status"]
-        assert plan["phase"] == "PartiallySucceeded", plan
-        assert (status["phase"], status["message"]) == ("ScaleFailed", plan["message"])
-        for part in ("few-pods", "exceeded quota", "2 of 3"):
-            assert part in plan["message"], plan
-        assert len(plan["createdPods"]) == 1
-
-        # The quota is exhausted. The other job must still reach its size, and shrink at once on
-        # request.
-        less = manifest(
-            SCALE_PLANS, "less", jobName="modest", replicaResourceSpecs={"worker": {"replicas": 1}}
-        )
-        await kube.create(SCALE_PLANS, namespace, less)
-        await phase(kube, namespace, SCALE_PLANS, "less", "Succeeded")
 
 
 @pytest.mark.guarantee("api-server-refuses-for-now")
@@ -178,35 +136,6 @@ async def test_a_namespace_with_a_quota_on_limits_and_narrow_limit_ranges_admits
         }
 
 
-@pytest.mark.guarantee("foreign-object-with-our-name")
-@pytest.mark.thorough
-async def test_a_foreign_service_of_the_same_name_is_left_alone_with_a_warning(
-    cluster: Cluster, kube: Kube, namespace: str, tmp_path: Path
-) -> None:
-    stranger = {"metadata": {"name": "job-master"}, "spec": {"ports": [{"port": 80}]}}
-    foreign = await kube.create(SERVICES, namespace, stranger)
-    async with operator(cluster.kubeconfig, namespace, tmp_path / "log"), kubelet(kube, namespace):
-        await kube.create(ELASTIC_JOBS, namespace, job())
-
-        async def warned() -> bool:
-            notes = [
-                e.get("note", "")
-                for e in (await kube.list(EVENTS, namespace))["items"]
-                if e["type"] == "Warning"
-            ]
-            return any(
-                "Service job-master exists and does not belong to this job" in note
-                for note in notes
-            )
-
-        await until("an event reports it", warned)
-        assert await kube.get(SERVICES, namespace, "job-master") == foreign
-        # Workers would look for the master at the foreign service.
-        assert await workers(kube, namespace) == []
-        await kube.delete(SERVICES, namespace, "job-master")
-        await phase(kube, namespace, ELASTIC_JOBS, "job", "Running", seconds=60)
-
-
 @pytest.mark.guarantee("large-job-delays-no-other")
 @pytest.mark.thorough
 async def test_a_large_job_does_not_delay_a_small_one(
@@ -227,11 +156,6 @@ async def test_a_large_job_does_not_delay_a_small_one(
         await until("the small job has its workers", complete)
         assert len(await workers(kube, namespace, "large")) < 300
         proxy.delay = 0.0
-
-
-async def _used(kube: Kube, namespace: str) -> Any:
-    quota = await kube.get(RESOURCE_QUOTAS, namespace, "few-pods")
-    return quota.get("status", {}).get("used", {}).get("pods") == "6"
 
 
 @asynccontextmanager

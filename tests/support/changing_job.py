@@ -35,12 +35,7 @@ def train_through_changes(
 ) -> None:
     """Train by a number of pods, by one more, without that one, and with a killed process.
 
-    Args:
-        job: the job, without processes.
-        command: the training command, which contains a script.
-        pods: the number of pods at the start.
-        variables: further variables of the agents, such as the number of slots.
-        launched: one process of each pod runs the command and starts the others.
+    If it is `launched`, one process of each pod runs the command and starts the others.
     """
     environment = {
         **{"FOLDER": str(job.folder), "PYTHONPATH": LIBRARY, "GLOO_SOCKET_IFNAME": "lo"},

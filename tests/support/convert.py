@@ -57,11 +57,14 @@ def converted(document: Any, *others: Any) -> Converted:
     return result
 
 
-def spec_of(document: Any) -> dict[str, Any]:
-    """Return the spec that a document becomes."""
-    written = converted(document).object
-    assert written is not None
-    spec: dict[str, Any] = written["spec"]
+def written(document: Any, *others: Any) -> Any:
+    """Return the object that a document of a file with others becomes."""
+    return converted(document, *others).object
+
+
+def spec_of(document: Any, *others: Any) -> dict[str, Any]:
+    """Return the spec that a document of a file with others becomes."""
+    spec: dict[str, Any] = written(document, *others)["spec"]
     return spec
 
 
@@ -85,6 +88,12 @@ def notes_of(result: Converted, kind: Kind) -> list[str]:
 def lost(document: Any) -> list[str]:
     """Return the report's notes on lost fields."""
     return notes_of(converted(document), Kind.LOST)
+
+
+def told(document: Any, text: str, *kinds: Kind) -> int:
+    """Return in how many notes of these kinds, or of any, the report has a text."""
+    notes = converted(document).notes
+    return sum(text in note.line() for note in notes if note.kind in (kinds or Kind))
 
 
 def errors(document: Any, *others: Any) -> list[str]:

@@ -66,7 +66,6 @@ class FakeMaster(
         self.received = Received()
         self.imports = b""
         self.registered: list[pb.RegisterRequest] = []
-        self.shards_reported: list[shards_pb2.ReportShardsRequest] = []
         self.next_shard = 0
         self.leases: list[shards_pb2.LeaseShardsRequest] = []
         self.answers_lost = 0
@@ -107,8 +106,6 @@ class FakeMaster(
                 self.received.changed.notify_all()
 
     async def CreateDataset(self, request: Any, context: Any) -> shards_pb2.CreateDatasetResponse:
-        if request.size > 1000:
-            await context.abort(grpc.StatusCode.FAILED_PRECONDITION, "another size")
         return shards_pb2.CreateDatasetResponse(
             shards=-(-request.size // request.shard_size) * request.epochs
         )
@@ -123,7 +120,6 @@ class FakeMaster(
         return shards_pb2.LeaseShardsResponse(shards=shards, finished=False)
 
     async def ReportShards(self, request: Any, context: Any) -> shards_pb2.ReportShardsResponse:
-        self.shards_reported.append(request)
         return shards_pb2.ReportShardsResponse()
 
     async def GetHosts(self, request: Any, context: Any) -> discovery_pb2.HostList:

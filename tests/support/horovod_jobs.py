@@ -7,12 +7,13 @@ from __future__ import annotations
 
 import re
 import subprocess
-from collections.abc import Callable
 from pathlib import Path
 
+import psutil
 from elasticjob_api import names
 
 from tests.support.e2e.kubectl_user import KubectlUser
+from tests.support.e2e.sandbox import Sandbox
 from tests.support.framework_python import installed_by
 from tests.support.local_job import LocalJob
 
@@ -41,15 +42,10 @@ def train(job: LocalJob, index: int, *, slots: int = 1) -> subprocess.Popen[byte
 
 
 def check_account(log: str, *, sizes: set[int], repeated: int = 0) -> None:
-    """Check the sizes of the worlds, and the account of the committed steps.
+    """Check the sizes of the worlds that have trained, and the account of the committed steps.
 
-    The script itself has checked its sums.
-
-    Args:
-        log: the log of all workers.
-        sizes: the sizes of worlds that have trained a step.
-        repeated: the limit of steps that a killed process has not printed, or that were
-            repeated after a rollback.
+    The script itself has checked its sums. At most `repeated` steps were repeated after a rollback,
+    or a killed process has not printed them.
     """
     done = steps_in(log)
     steps = max(step for step, _, _ in done)
@@ -77,14 +73,37 @@ def steps_in(log: str) -> list[tuple[int, int, int]]:
     return [(int(step), int(size), int(weight)) for step, size, weight in STEP.findall(log)]
 
 
-def wait_for_new_step(user: KubectlUser, size: int, log: Callable[[], str]) -> int:
-    """Wait until a world of this size has trained a new step, and return the step."""
-    last = max((step for step, _, _ in steps_in(log())), default=0)
+def environment(folder: Path) -> list[dict[str, str]]:
+    """Return the variables of a container whose training ends when the folder has `finish`."""
+    return [
+        {"name": "STEP_SECONDS", "value": "0.1"},
+        {"name": "FINISH", "value": str(folder / FINISH)},
+    ]
 
-    def new_step() -> int:
-        return max(
-            (step for step, of, _ in steps_in(log()) if of == size and step > last), default=0
-        )
 
-    what = f"a step after {last} of a world of {size}: {log()[-3000:]}"
-    return int(user.until(what, new_step, seconds=SECONDS))
+class HorovodUser(KubectlUser):
+    """Observes the training of a job whose containers have logs in its folder."""
+
+    def __init__(self, sandbox: Sandbox, job: str, folder: Path) -> None:
+        super().__init__(sandbox, job, folder)
+        self._sandbox = sandbox
+
+    def log(self) -> str:
+        return "".join(path.read_text() for path in sorted(self.folder.glob("*.log")))
+
+    def trains_with(self, size: int) -> int:
+        """Wait until a world of this size has trained a new step, and return the step."""
+        last = max((step for step, _, _ in steps_in(self.log())), default=0)
+
+        def new_step() -> int:
+            found = steps_in(self.log())
+            return max((step for step, of, _ in found if of == size and step > last), default=0)
+
+        what = f"a step after {last} of a world of {size}: {self.log()[-3000:]}"
+        return int(self.until(what, new_step, seconds=SECONDS))
+
+    def process_of(self, pod: str) -> psutil.Process:
+        """Return the training process of a pod."""
+        processes = self._sandbox.processes(pod)
+        (found,) = [each for each in processes if str(SCRIPT) in each.cmdline()[1:2]]
+        return found

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ssl
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -13,8 +12,9 @@ from aiohttp import web
 from elasticjob_api import names
 from elasticjob_client.cluster import Cluster
 
-from tests.support.played_api import PlayedApi
-from tests.support.self_signed import self_signed
+from tests.support.played_api import PlayedApi, listed, played_job
+from tests.support.self_signed import server_context
+from tests.support.served_app import served_app
 
 OWNER = {
     "apiVersion": names.API_VERSION,
@@ -46,22 +46,16 @@ async def cluster_with(
 
     Every pod has the same log.
     """
-    status = {
-        "phase": "Running",
-        "masterAddress": f"{address}:{names.GRPC_PORT}",
-        "master": {"incarnations": 2},
-        "replicaStatuses": {"worker": {"desired": 2, "highestIndex": 1, "incarnations": 1}},
-    }
-    job = {
-        "metadata": {"name": "a", "namespace": "ns", "uid": "u"},
-        "spec": {"framework": "custom", "replicaSpecs": {"worker": {"template": {}}}},
-        "status": status,
-    }
+    job = played_job(
+        masterAddress=f"{address}:{names.GRPC_PORT}",
+        master={"incarnations": 2},
+        replicaStatuses={"worker": {"desired": 2, "highestIndex": 1, "incarnations": 1}},
+    )
     answers = {
-        "GET elasticjobs": {"items": [job]},
+        "GET elasticjobs": listed(job),
         "GET elasticjobs/a": job,
         "GET configmaps/a-query": {"data": {"token": "t", "ca.crt": authority}},
-        "GET pods": {"metadata": {"resourceVersion": "1"}, "items": list(pods)},
+        "GET pods": listed(*pods),
     }
     logs = {f"GET pods/{each['metadata']['name']}/log": log for each in pods}
     async with PlayedApi(answers | logs).cluster(folder) as cluster:
@@ -84,12 +78,8 @@ class Impostor:
 @asynccontextmanager
 async def impostor(address: str, folder: Path) -> AsyncIterator[Impostor]:
     """Serve at a master's port."""
-    pair = self_signed(names.TLS_SERVER_NAME)
-    file = folder / "impostor.pem"
-    file.write_bytes(pair.certificate_pem + pair.key_pem)
-    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
-    context.load_cert_chain(file)
-    made = Impostor(pair.certificate_pem.decode())
+    certificate, context = server_context(folder, names.TLS_SERVER_NAME)
+    made = Impostor(certificate)
 
     async def answer(_: web.Request) -> web.Response:
         headers = {"Content-Security-Policy": "default-src *", "Set-Cookie": "a=b"}
@@ -97,10 +87,5 @@ async def impostor(address: str, folder: Path) -> AsyncIterator[Impostor]:
 
     app = web.Application()
     app.router.add_route("*", "/{path:.*}", answer)
-    runner = web.AppRunner(app, shutdown_timeout=1)
-    await runner.setup()
-    await web.TCPSite(runner, address, names.HTTP_PORT, ssl_context=context).start()
-    try:
+    async with served_app(app, context, host=address, port=names.HTTP_PORT):
         yield made
-    finally:
-        await runner.cleanup()

@@ -14,20 +14,13 @@ from elasticjob_api.answers import pack
 from elasticjob_client.access import Access
 from elasticjob_client.cluster import open_cluster
 from elasticjob_client.jobs_page import serve_jobs
-from elasticjob_kube.resources import (
-    CONFIG_MAPS,
-    ELASTIC_JOBS,
-    ROLE_BINDINGS,
-    ROLES,
-    SCALE_PLANS,
-    SERVICE_ACCOUNTS,
-)
+from elasticjob_kube.resources import CONFIG_MAPS, ELASTIC_JOBS, SCALE_PLANS
 from elasticjob_kube.session import Kube
 from elasticjob_localcluster.cluster import Cluster
 
 from tests.support.operator_process import create, job
 from tests.support.served_page import answers_of
-from tests.support.service_accounts import kubeconfig_of
+from tests.support.service_accounts import make_account
 
 HOSTILE = "<img src=x onerror=alert(1)>"
 LOOK = ["get", "list"]
@@ -45,21 +38,14 @@ class Users:
 
     async def make(self, name: str, verbs: Sequence[str]) -> Path:
         """Create an account with these verbs on jobs and plans; return its kubeconfig."""
-        account = {"metadata": {"name": name}}
         jobs = [each.plural for each in (ELASTIC_JOBS, SCALE_PLANS)]
         rules = [
             {"apiGroups": [names.GROUP], "resources": jobs, "verbs": list(verbs)},
             {"apiGroups": [""], "resources": [CONFIG_MAPS.plural], "verbs": ["get"]},
         ]
-        subject = {"kind": "ServiceAccount", "name": name, "namespace": self.namespace}
-        role = {"apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": name}
-        await self.kube.create(SERVICE_ACCOUNTS, self.namespace, account)
-        await self.kube.create(ROLES, self.namespace, account | {"rules": rules})
-        binding = account | {"subjects": [subject], "roleRef": role}
-        await self.kube.create(ROLE_BINDINGS, self.namespace, binding)
         folder = self.folder / name
         folder.mkdir()
-        return await kubeconfig_of(name, self.cluster, self.kube, self.namespace, folder)
+        return await make_account(name, self.cluster, self.kube, self.namespace, folder, *rules)
 
     @asynccontextmanager
     async def page(self, kubeconfig: Path, namespace: str | None = None) -> AsyncIterator[str]:

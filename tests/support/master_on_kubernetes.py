@@ -87,13 +87,9 @@ class Setting:
         return found
 
     async def create_plan(self, name: str, **spec: Any) -> str:
-        """Create a ScalePlan, as the job's master does if its source is Auto; return its UID."""
-        metadata: dict[str, Any] = {"name": name}
-        if spec.get("source") == "Auto":
-            job = {"apiVersion": ELASTIC_JOBS.api_version, "kind": ELASTIC_JOBS.kind}
-            metadata["ownerReferences"] = [{**job, "name": JOB, "uid": self.uid}]
+        """Create a ScalePlan of a user; return its UID."""
         kind = {"apiVersion": SCALE_PLANS.api_version, "kind": SCALE_PLANS.kind}
-        body = {**kind, "metadata": metadata, "spec": {"jobName": JOB, **spec}}
+        body = {**kind, "metadata": {"name": name}, "spec": {"jobName": JOB, **spec}}
         created = await self.kube.create(SCALE_PLANS, self.namespace, body)
         return str(created["metadata"]["uid"])
 

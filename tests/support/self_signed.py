@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import ssl
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from ssl import SSLContext
 
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes
@@ -30,3 +33,19 @@ def self_signed(name: str) -> KeyPair:
         .sign(key, hashes.SHA256())
     )
     return KeyPair(certificate, key)
+
+
+def write_pair(folder: Path, name: str) -> KeyPair:
+    """Create a certificate, and write it and its key as the files of a Secret have them."""
+    pair = self_signed(name)
+    (folder / "tls.crt").write_bytes(pair.certificate_pem)
+    (folder / "tls.key").write_bytes(pair.key_pem)
+    return pair
+
+
+def server_context(folder: Path, name: str) -> tuple[str, SSLContext]:
+    """Create a certificate; return it, and what a server needs to show it."""
+    pair = write_pair(folder, name)
+    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    context.load_cert_chain(folder / "tls.crt", folder / "tls.key")
+    return pair.certificate_pem.decode(), context

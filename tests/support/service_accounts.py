@@ -8,8 +8,9 @@ from pathlib import Path
 from typing import Any
 
 import yaml
+from elasticjob_api.meta import Json
 from elasticjob_kube.errors import Refused
-from elasticjob_kube.resources import SERVICE_ACCOUNTS
+from elasticjob_kube.resources import ROLE_BINDINGS, ROLES, SERVICE_ACCOUNTS
 from elasticjob_kube.session import Kube
 from elasticjob_localcluster.cluster import Cluster
 
@@ -27,6 +28,22 @@ async def kubeconfig_of(
     path = folder / "kubeconfig"
     path.write_text(yaml.safe_dump(config))
     return path
+
+
+async def make_account(
+    name: str, cluster: Cluster, kube: Kube, namespace: str, folder: Path, *rules: Json
+) -> Path:
+    """Create an account with these rights in its namespace; return a kubeconfig of it."""
+    named: Json = {"metadata": {"name": name}}
+    await kube.create(SERVICE_ACCOUNTS, namespace, named)
+    if rules:
+        subject = {"kind": "ServiceAccount", "name": name, "namespace": namespace}
+        role = {"apiGroup": ROLES.group, "kind": ROLES.kind, "name": name}
+        await kube.create(ROLES, namespace, named | {"rules": rules})
+        await kube.create(
+            ROLE_BINDINGS, namespace, named | {"subjects": [subject], "roleRef": role}
+        )
+    return await kubeconfig_of(name, cluster, kube, namespace, folder)
 
 
 async def not_forbidden(session: Kube, attempts: Iterable[tuple[str, str, str, Any]]) -> list[str]:

@@ -39,11 +39,7 @@ class _PlainUnpickler(pickle.Unpickler):
 
 
 def parse(registration: bytes) -> NotificationPort:
-    """Return the port and the key that a process has registered.
-
-    Raises:
-        ValueError: the registration is not one of Horovod's.
-    """
+    """Return the port and the key that a process has registered; raises ValueError otherwise."""
     try:
         addresses, key = _PlainUnpickler(
             io.BytesIO(base64.b64decode(registration, validate=True))

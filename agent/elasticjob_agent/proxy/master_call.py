@@ -18,19 +18,14 @@ RETRY_PAUSE_SECONDS = 0.5
 class CallError(Exception):
     """A call of the training process that cannot be answered; the message is for its user.
 
-    Attributes:
-        code: the status with which the master refused the call; None if the agent refused it.
+    `code` is the status with which the master refused it; None if the agent did.
     """
 
     code: grpc.StatusCode | None = None
 
 
 async def call_until_answered(method: Any, message: Any) -> Any:
-    """Call a method of a stub until the master answers; returns its answer.
-
-    Raises:
-        CallError: the master has refused the call.
-    """
+    """Call a method of a stub until the master answers; raises CallError if it refuses."""
     while True:
         try:
             return await method(message, timeout=CALL_TIMEOUT_SECONDS, wait_for_ready=True)

@@ -109,11 +109,7 @@ class MasterProxy:
         }
 
     async def call(self, request: Request, caller: Caller) -> Request:
-        """Answer one request of a connection.
-
-        Raises:
-            CallError: the request is not understood, or the master refuses it.
-        """
+        """Answer a request; raises CallError if it is refused, or not understood."""
         name = request.get("call")
         handler = self._handlers.get(name) if isinstance(name, str) else None
         if handler is None:
@@ -138,8 +134,7 @@ class MasterProxy:
     async def members(self, world: agent_pb2.World) -> Sequence[agent_pb2.Member]:
         """Return the members of a world; a list that was left out is fetched once for the pod.
 
-        Raises:
-            CallError: the world has ended, or the master does not know its members any more.
+        Raises CallError if the world has ended, or the master does not know its members any more.
         """
         if not world.member_count:
             return world.members

@@ -166,8 +166,7 @@ MOST_BARRIERS = 1024
 class _Barrier:
     """The present use of a barrier, counted from 0, and the local ranks that have arrived.
 
-    Attributes:
-        problem: why the processes do not wait for it any more.
+    `problem` says why the processes do not wait for it any more.
     """
 
     number: int = 0

@@ -70,11 +70,7 @@ class Report:
 
 
 def report(line: bytes) -> Report:
-    """Return the report in a line.
-
-    Raises:
-        ValueError: it is none.
-    """
+    """Return the report in a line; raises ValueError if it is none."""
     message: Any = json.loads(line)
     if not isinstance(message, dict):
         raise ValueError("not a JSON object")
@@ -141,11 +137,7 @@ def encoded(imported: ImportList) -> bytes:
 
 
 def decoded(data: bytes) -> ImportList:
-    """Return the import list in a message of another agent.
-
-    Raises:
-        ValueError: it is none.
-    """
+    """Return the import list in a message of another agent; raises ValueError if it is none."""
     return of([report(line) for line in data.splitlines()])
 
 

@@ -29,13 +29,7 @@ _FIRST_IMPORTS_SECONDS = 60.0
 
 @dataclass(frozen=True)
 class Shell:
-    """What the pool needs of its surroundings.
-
-    Attributes:
-        start: starts a command.
-        watch: calls a function when a child has been reaped.
-        memory: measures the container's memory.
-    """
+    """What the pool needs of its surroundings; `watch` calls a function when a child was reaped."""
 
     start: Start
     watch: Callable[[int, Callable[[int], None]], None]

@@ -17,8 +17,7 @@ from pathlib import Path
 def folder(root: Path, parts: Sequence[str], *, make: bool = False) -> Iterator[int]:
     """Yield the descriptor of a folder below the root; with `make` it is made if it is missing.
 
-    Raises:
-        OSError: it does not exist, or a part of its path is a link or a file.
+    Raises OSError if it does not exist, or a part of its path is a link or a file.
     """
     opened = os.open(root, os.O_RDONLY | os.O_DIRECTORY)
     try:
@@ -38,8 +37,7 @@ def folder(root: Path, parts: Sequence[str], *, make: bool = False) -> Iterator[
 def file(root: Path, parts: Sequence[str], flags: int = os.O_RDONLY) -> int:
     """Open a regular file below the root; with O_CREAT its folders are made, too.
 
-    Raises:
-        OSError: it cannot be opened, is no regular file, or a part of its path is a link.
+    Raises OSError if it cannot be opened, is no regular file, or a part of its path is a link.
     """
     *folders, name = parts
     with folder(root, folders, make=bool(flags & os.O_CREAT)) as within:
@@ -73,8 +71,7 @@ def remove(root: Path, parts: Sequence[str]) -> None:
 def move(root: Path, source: Sequence[str], target: Sequence[str]) -> None:
     """Move a file or folder; the folders of the target are made, and a target is replaced.
 
-    Raises:
-        OSError: it cannot be moved, or a part of a path is a link.
+    Raises OSError if it cannot be moved, or a part of a path is a link.
     """
     *source_folders, old = source
     *target_folders, new = target

@@ -26,11 +26,7 @@ _KEPT_COPIES = 2
 
 
 class StateFolder:
-    """The folder of one agent.
-
-    Attributes:
-        most_bytes: its greatest size.
-    """
+    """The folder of one agent, of at most `most_bytes`."""
 
     def __init__(self, root: Path, most_bytes: int) -> None:
         """Use a folder, and remove what an earlier agent has left unfinished in it."""
@@ -41,11 +37,7 @@ class StateFolder:
         below.remove(root, (_INCOMING,))
 
     def manifest(self, name: PartName) -> Manifest:
-        """Return the manifest of a part.
-
-        Raises:
-            OSError, ValueError: the part is not here, or is not whole.
-        """
+        """Return the manifest of a part; raises OSError or ValueError if it is not whole."""
         with os.fdopen(below.file(self._root, _manifest_path(name)), "rb") as file:
             return manifest(file.read(MAX_MANIFEST_BYTES + 1), name)
 
@@ -66,11 +58,7 @@ class StateFolder:
         os.close(below.file(self._root, (*name[:2], _COMPLETE), os.O_WRONLY | os.O_CREAT))
 
     def chunks(self, name: PartName, content: Manifest) -> Iterator[bytes]:
-        """Yield the bytes of a part's files.
-
-        Raises:
-            OSError: a file is not as the manifest says, or was removed meanwhile.
-        """
+        """Yield the bytes of a part's files; raises OSError if one is not as the manifest says."""
         for path, size in content.files.items():
             opened = below.file(self._root, (*name, *path.split("/")))
             with os.fdopen(opened, "rb", buffering=0) as file:
@@ -132,8 +120,7 @@ class StateFolder:
     def _make_room(self, name: PartName, size: int) -> None:
         """Remove copies of the store's old checkpoints.
 
-        Raises:
-            OSError: this checkpoint is old, or the copy does not fit into half of the folder.
+        Raises OSError if this checkpoint is old, or the copy does not fit into half of the folder.
         """
         self._copies = {each: bytes_ for each, bytes_ in self._copies.items() if self.has(each)}
         of_store = [each for each in self._copies if each.store == name.store]
@@ -182,8 +169,7 @@ class Incoming:
     def __init__(self, root: Path, folder: tuple[str, ...], content: Manifest) -> None:
         """Create the files, in a new folder below the root, with their sizes: they count at once.
 
-        Raises:
-            OSError: a file exists, or cannot be created.
+        Raises OSError if a file exists, or cannot be created.
         """
         self._root = root
         with below.folder(root, folder, make=True):
@@ -200,11 +186,7 @@ class Incoming:
         self._offset = 0
 
     def write(self, data: bytes) -> None:
-        """Write the next bytes.
-
-        Raises:
-            OSError: there are more than the manifest says.
-        """
+        """Write the next bytes; raises OSError if there are more than the manifest says."""
         view = memoryview(data)
         while view:
             if not self._left:

@@ -29,12 +29,7 @@ class PartName(NamedTuple):
 
 @dataclass(frozen=True)
 class Manifest:
-    """What belongs to a part.
-
-    Attributes:
-        parts: the number of parts of the checkpoint.
-        files: the size of each file, by its path.
-    """
+    """What belongs to a part: its files' sizes by path, and how many parts its checkpoint has."""
 
     parts: int
     files: Mapping[str, int]
@@ -50,11 +45,7 @@ class Manifest:
 
 
 def part_name(store: object, checkpoint: object, part: object) -> PartName:
-    """Return the name of a part.
-
-    Raises:
-        ValueError: one of the three is not such a name.
-    """
+    """Return the name of a part; raises ValueError if one of the three is not such a name."""
     for what, value, pattern in (
         ("store", store, _STORE),
         ("checkpoint", checkpoint, _CHECKPOINT),
@@ -68,8 +59,7 @@ def part_name(store: object, checkpoint: object, part: object) -> PartName:
 def manifest(text: bytes, name: PartName) -> Manifest:
     """Return the manifest of a part.
 
-    Raises:
-        ValueError: it is too large, is no manifest, or names files outside of the part.
+    Raises ValueError if it is too large, is no manifest, or names files outside of the part.
     """
     if len(text) > MAX_MANIFEST_BYTES:
         raise ValueError(f"the manifest has {len(text)} bytes; at most {MAX_MANIFEST_BYTES} are")

@@ -42,12 +42,7 @@ _OPTIONS: list[tuple[str, str | int]] = [
 
 @dataclass(frozen=True)
 class Identity:
-    """Shows that an agent belongs to the job.
-
-    Attributes:
-        authority: the certificate of the job's authority.
-        pair: the agents' certificate and private key.
-    """
+    """Shows that an agent belongs to the job: its authority's certificate and the agents' pair."""
 
     authority: bytes
     pair: bytes
@@ -67,8 +62,7 @@ class StateServer(StateServiceServicer):
     async def open(self) -> str:
         """Start serving; return the address with a free port.
 
-        Raises:
-            RuntimeError: the address or the identity cannot be used.
+        Raises RuntimeError if the address or the identity cannot be used.
         """
         pair = self._identity.pair
         credentials = grpc.ssl_server_credentials(
@@ -209,11 +203,7 @@ async def _data(stream: Any) -> AsyncIterator[bytes]:
 
 
 async def _progress(stream: Any) -> AsyncIterator[pb.PartChunk]:
-    """Yield the chunks of a stream.
-
-    Raises:
-        TimeoutError: none came for `PROGRESS_SECONDS`.
-    """
+    """Yield the chunks of a stream; raises TimeoutError if none came for `PROGRESS_SECONDS`."""
     while True:
         try:
             yield await _soon(anext(stream))

@@ -13,6 +13,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from elasticjob_client.access import Access
 from elasticjob_client.errors import ClientError, WrongArgument
 
 from elasticjob_cli.common.streams import echo
@@ -99,16 +100,19 @@ def hint(name: str) -> str:
     return f"; did you mean {LOCAL}{near}, a run on this machine?" if near else ""
 
 
-def local_run(name: str, *cluster_options: object) -> RunInfo | None:
+def local_run(name: str | None, access: Access, address: str | None = None) -> RunInfo | None:
     """Return the run that a command means, and print that; None if it means an object of a cluster.
 
     Args:
-        name: the name on the user's command line.
-        cluster_options: values of the options that name a cluster or namespace; None if not given.
+        name: the name on the user's command line; None if it names nothing.
+        access: the cluster and namespace that the user chooses.
+        address: that of a master in a cluster; None if not given.
 
     Raises:
         ClientError: the command means a run that does not exist.
     """
+    if name is None:
+        return None
     base = base_folder(os.environ)
     if name.startswith(LOCAL):
         found = find(base, name.removeprefix(LOCAL))
@@ -116,7 +120,7 @@ def local_run(name: str, *cluster_options: object) -> RunInfo | None:
             there = ", ".join(info.name for info in runs(base)) or "none"
             raise ClientError(f"there is no run {name[:80]} on this machine; there are: {there}")
         return found
-    found = None if any(option is not None for option in cluster_options) else find(base, name)
+    found = find(base, name) if access == Access() and address is None else None
     if found is not None:
         echo(f"run {name} on this machine (-n NAMESPACE: in a cluster)", err=True)
     return found

@@ -75,7 +75,7 @@ def scale(
     """
     with reported():
         change = _size_change(size, remove or [], role)
-        local = local_run(job, access.namespace, access.context, access.kubeconfig)
+        local = local_run(job, access)
         if local is not None:
             from elasticjob_cli.run.local import scale_run
 
@@ -126,7 +126,7 @@ def stop(job: ExactJob, access: Access, wait: Wait = False, timeout: Timeout = N
     The job is then Stopped, which is no failure, and is not retried.
     """
     with reported():
-        local = local_run(job, access.namespace, access.context, access.kubeconfig)
+        local = local_run(job, access)
         if local is not None:
             from elasticjob_cli.run.local import stop_run
 
@@ -175,7 +175,7 @@ def wait(
     Exit code 3: the job has ended without reaching it; 4: not in time.
     """
     with reported():
-        local = local_run(job, access.namespace, access.context, access.kubeconfig)
+        local = local_run(job, access)
         if local is not None:
             from elasticjob_cli.run.showing import wait_for_run
 

@@ -69,14 +69,12 @@ def dashboard(
         async with dashboard_of_run(info, port=port) as url:
             await show(url, f"run {info.name}")
 
-    local = None
-    if job is not None:
-        with reported():
-            local = local_run(job, access.namespace, access.context, access.kubeconfig)
-    if local is not None:
-        with reported():
+    with reported():
+        local = local_run(job, access)
+        if local is not None:
             asyncio.run(of_run(local))
-    elif job is None:
+            return
+    if job is None:
         run(access, all_jobs)
     else:
         run_on_job(access, job, one)

@@ -68,7 +68,7 @@ def describe(job: Job, access: Access, output: PageFormat = Format.TABLE) -> Non
     With -o json or yaml: the job, its pods, plans and events as a List of the API.
     """
     with reported():
-        local = local_run(job, access.namespace, access.context, access.kubeconfig)
+        local = local_run(job, access)
         if local is not None:
             if output is not Format.TABLE:
                 raise WrongArgument("a run on this machine has no API objects; give no -o")

@@ -60,7 +60,7 @@ def logs(
             raise WrongArgument("give either --rank or --all")
         choice = Choice(() if rank is None else parse_ranks(rank), role, every)
         seconds = None if since is None else parse_duration(since)
-        local = local_run(job, access.namespace, access.context, access.kubeconfig)
+        local = local_run(job, access)
         if local is not None:
             if role is not None or previous or seconds is not None or timestamps:
                 raise WrongArgument("the log of a run takes --follow, --rank and --tail only")

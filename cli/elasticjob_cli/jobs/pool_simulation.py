@@ -14,8 +14,8 @@ from elasticjob_api.elasticpool import ElasticPool
 from elasticjob_client.errors import ClientError, WrongArgument
 from elasticjob_client.jobs import read
 from elasticjob_kube.resources import ELASTIC_POOLS
+from elasticjob_operator.core.sharing.elastic_pool import rules_of
 from elasticjob_operator.core.sharing.model import Pool
-from elasticjob_operator.core.sharing.rules import rules_of
 from elasticjob_operator.core.sharing.simulation import (
     CHANGE_SECONDS,
     Decide,

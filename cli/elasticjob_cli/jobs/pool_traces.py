@@ -16,9 +16,8 @@ from elasticjob_api.elasticpool import ElasticPool
 from elasticjob_api.quantity import parse_quantity
 from elasticjob_client.errors import ClientError, WrongArgument
 from elasticjob_operator.core.sharing.curves import speed
-from elasticjob_operator.core.sharing.model import Pool
-from elasticjob_operator.core.sharing.room import Room
-from elasticjob_operator.core.sharing.rules import in_thousandths
+from elasticjob_operator.core.sharing.elastic_pool import in_thousandths
+from elasticjob_operator.core.sharing.model import Pool, Room
 from elasticjob_operator.core.sharing.simulation import SimulatedJob
 
 MAX_BYTES = 16 * 1024 * 1024

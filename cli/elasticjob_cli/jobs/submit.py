@@ -97,7 +97,7 @@ class DryRun(StrEnum):
     SERVER = "server"
 
 
-class Format(StrEnum):
+class JobFormat(StrEnum):
     """The formats in which the created job is printed."""
 
     YAML = "yaml"
@@ -131,7 +131,7 @@ def submit(
         ),
     ] = None,
     output: Annotated[
-        Format | None, Option("--output", "-o", help="Print the job, or its name.")
+        JobFormat | None, Option("--output", "-o", help="Print the job, or its name.")
     ] = None,
     follow: Annotated[
         bool, Option("--follow", "-f", help="Follow rank 0, and end as the job does.")
@@ -167,7 +167,7 @@ def submit(
         made = await create(where, submission, dry_run=dry_run is not None)
         made["metadata"].pop("managedFields", None)
         if origin:
-            as_yaml = output is Format.YAML
+            as_yaml = output is JobFormat.YAML
             echo(f"# {origin}" if as_yaml else f"with {origin}", err=not as_yaml)
         _print([made], output, dry_run)
         if follow and dry_run is None:
@@ -198,12 +198,12 @@ def _of_file(file: str, options: list[str]) -> Submission:
     return read_job_file(Path(file))
 
 
-def _print(made: list[Json], output: Format | None, dry_run: DryRun | None) -> None:
+def _print(made: list[Json], output: JobFormat | None, dry_run: DryRun | None) -> None:
     metadata = made[0]["metadata"]
     name = metadata.get("name") or f"{metadata.get('generateName', '')}…"
-    if output is Format.NAME:
+    if output is JobFormat.NAME:
         echo(f"{ELASTIC_JOBS.plural}.{ELASTIC_JOBS.group}/{name}")
-    elif output is Format.YAML:
+    elif output is JobFormat.YAML:
         echo(as_yaml(made), nl=False)
     elif dry_run is DryRun.SERVER:
         echo(f"job {name} would be created (the API server accepts it)")

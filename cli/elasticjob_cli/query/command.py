@@ -169,7 +169,7 @@ def _with_master(
     A `ClientError` becomes one line on standard error and an exit code.
     """
     with reported():
-        local = local_run(job, address, access.namespace, access.context, access.kubeconfig)
+        local = local_run(job, access, address)
         if local is not None:
             from elasticjob_cli.run.local import open_run_master
 

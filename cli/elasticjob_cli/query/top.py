@@ -61,16 +61,14 @@ def top(
     For one job it shows each member's rank, step time, CPU, memory and GPU.
     """
     live = not once and sys.stdout.isatty()
-    local = None
-    if job is not None:
-        with reported():
-            local = local_run(job, access.namespace, access.context, access.kubeconfig)
-    if local is not None:
-        from elasticjob_cli.run.showing import frames_of_run
+    with reported():
+        local = local_run(job, access)
+        if local is not None:
+            from elasticjob_cli.run.showing import frames_of_run
 
-        with reported():
-            asyncio.run(_show(frames_of_run(local, job_view), live=live))
-    elif job is None:
+            asyncio.run(_show(frames_of_run(local, _frames), live=live))
+            return
+    if job is None:
         run(access, lambda cluster: _top(cluster, None, live=live))
     else:
         run_on_job(

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import os
-import re
 import time
 from collections import deque
 from collections.abc import AsyncGenerator, Callable, Collection, Iterator
@@ -14,9 +13,11 @@ from typing import BinaryIO
 from elasticjob_api import names
 from elasticjob_api.addresses import host_port
 from elasticjob_api.v1 import job_pb2
+from elasticjob_client.answers import Master
 from elasticjob_client.dashboard import serve_run
 from elasticjob_client.errors import ClientError, JobEnded, NotInTime, WrongArgument
 from elasticjob_client.master import MasterEndpoint
+from elasticjob_client.waiting import STEP
 
 from elasticjob_cli.common.local_runs import RunInfo, base_folder, find
 from elasticjob_cli.common.tables import Shown
@@ -25,24 +26,18 @@ from elasticjob_cli.run.local import folder_of, open_run_master, status_of
 from elasticjob_cli.run.output import RECORD, rank_of
 
 _POLL_SECONDS = 0.2
-_STEP = re.compile(r"step=([0-9]{1,16})")
 _PHASES = ("running", "ended", "succeeded", "failed", "stopped")
 
 
 async def frames_of_run(
-    info: RunInfo, view: Callable[[job_pb2.StoredAnswers], Shown]
+    info: RunInfo, frames: Callable[[Master], AsyncGenerator[Shown, None]]
 ) -> AsyncGenerator[Shown, None]:
-    """Yield the view of a run at each change, until it has ended. Raises `ClientError`."""
+    """Yield the frames of a run's masters, until it has ended. Raises `ClientError`."""
     while True:
         with suppress(ClientError):
-            async with (
-                open_run_master(info) as master,
-                aclosing(master.watch("Status")) as changes,
-            ):
-                async for status in changes:
-                    answers = await master.snapshot(status)
-                    answers.history.CopyFrom(await master.get("History"))
-                    yield view(answers)
+            async with open_run_master(info) as master, aclosing(frames(master)) as found:
+                async for frame in found:
+                    yield frame
         if not _lasts(info):
             return
         await asyncio.sleep(_POLL_SECONDS)
@@ -70,7 +65,7 @@ async def wait_for_run(info: RunInfo, milestone: str, *, seconds: float | None) 
         JobEnded: the run has ended without reaching it.
         NotInTime: the time is over.
     """
-    step = _STEP.fullmatch(milestone)
+    step = STEP.fullmatch(milestone)
     wanted = milestone.casefold()
     if step is None and wanted not in _PHASES:
         raise WrongArgument(f"{milestone[:40]!r}: a run is {', '.join(_PHASES)}; or give step=N")

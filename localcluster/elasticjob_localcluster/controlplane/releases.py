@@ -44,12 +44,9 @@ class DownloadFailed(Exception):
 
 @dataclass(frozen=True)
 class Release:
-    """Where a program of a release is.
+    """Where a program of a release is: at a URL, or as a `member` of the archive there.
 
-    Attributes:
-        url: the URL of the program, or of an archive that contains it.
-        checksums: the URL of the SHA-256 sums: one sum, or a line per file.
-        member: the path of the program in the archive; empty if there is no archive.
+    `checksums` is the URL of the SHA-256 sums: one sum, or a line per file.
     """
 
     url: str
@@ -71,13 +68,10 @@ def release_of(program: str, version: str) -> Release | None:
 
 
 def download(release: Release, path: Path, tick: Callable[[], None]) -> None:
-    """Download a program into a file, which others can execute.
+    """Download a program into a file, which others can execute; calls `tick` regularly.
 
-    `tick` is called regularly.
-
-    Raises:
-        DownloadFailed: the server is not reached, has no such file, is slow, or sends another file
-            than it gives the checksum of.
+    Raises DownloadFailed if the server is not reached, has no such file, is slow, or sends another
+    file than it gives the checksum of.
     """
     name = release.url.rpartition("/")[2]
     try:
@@ -103,8 +97,7 @@ def _open(url: str) -> http.client.HTTPResponse:
 def _parts(url: str, most_bytes: int, tick: Callable[[], None]) -> Iterator[bytes]:
     """Yield what the URL has, as it arrives.
 
-    Raises:
-        DownloadFailed: it is too large, or arrives too slowly.
+    Raises DownloadFailed if it is too large, or arrives too slowly.
     """
     size = 0
     begun = since = time.monotonic()

@@ -102,10 +102,8 @@ class ContainerLog:
 class LogOptions:
     """The part of a log to return, and its form, as in Kubernetes' PodLogOptions.
 
-    Attributes:
-        tail: the number of lines at the end; all when None.
-        since: the time of the first line, in seconds since the epoch; from the start when None.
-        timestamps: whether each line begins with its time.
+    `tail` is the number of lines at the end, and `since` the time of the first one, in seconds
+    since the epoch; None for all.
     """
 
     tail: int | None = None

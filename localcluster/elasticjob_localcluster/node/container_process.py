@@ -52,8 +52,7 @@ class Exit:
 def find_executable(name: str, search: str, directory: Path) -> str:
     """Return the file that a command's first argument names.
 
-    Raises:
-        StartError: when there is none, or it must not be executed.
+    Raises StartError if there is none, or it must not be executed.
     """
     if "/" not in name:
         found = shutil.which(name, path=search)
@@ -73,10 +72,8 @@ def spawn(
 ) -> int:
     """Start a process in its own session with its output to a descriptor; return its id.
 
-    `errors` is the descriptor of its standard error; by default that of its output.
-
-    Raises:
-        StartError: when it cannot be started.
+    `errors` is the descriptor of its standard error; by default that of its output. Raises
+    StartError.
     """
     if not command.directory.is_dir():
         raise StartError(f"workingDir {command.directory}: no such directory on this machine")
@@ -112,11 +109,7 @@ class ContainerProcess:
         message_file: Path,
         on_exit: Callable[[], None],
     ) -> None:
-        """Start it; `on_exit` is called when `exit` has been set.
-
-        Raises:
-            StartError: when it cannot be started.
-        """
+        """Start it, or raise StartError; `on_exit` is called when `exit` has been set."""
         self.started_at = time.time()
         self.exit: Exit | None = None
         self.log = log

@@ -73,8 +73,7 @@ def referenced_sources(container: Json) -> set[Source]:
 def environment(container: Json, inputs: EnvironmentInputs) -> dict[str, str]:
     """Return the variables of one container.
 
-    Raises:
-        ConfigError: naming the Secret, ConfigMap, key or field that is missing.
+    Raises ConfigError with the name of a Secret, ConfigMap, key or field that is missing.
     """
     own: dict[str, str] = {}
     for entry in container.get("envFrom") or ():

@@ -24,13 +24,7 @@ _CPU_SHARE = 0.05
 
 @dataclass(frozen=True)
 class LimitedProcessTree:
-    """A process tree with a memory limit.
-
-    Attributes:
-        pid: its first process.
-        limit: returns the limit in bytes; None for no limit.
-        exceeded: called when the tree uses more.
-    """
+    """A process tree for which `exceeded` is called when it uses more than `limit` returns."""
 
     pid: int
     limit: Callable[[], int | None]

@@ -81,8 +81,7 @@ class PodContainers:
     async def start_if_due(self, container: Json, policy: str, address: str, now: float) -> None:
         """Start a container that does not run, if its restart policy and its back-off allow it.
 
-        Raises:
-            KubeError: the objects of its environment could not be read.
+        Raises KubeError if the objects of its environment could not be read.
         """
         status = self.statuses[container["name"]]
         if status.name in self.processes:

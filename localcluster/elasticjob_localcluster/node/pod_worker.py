@@ -38,13 +38,7 @@ _FINISHED = ("Succeeded", "Failed")
 
 
 class PodWorker:
-    """Runs one pod.
-
-    Attributes:
-        pod: as last observed.
-        containers: its containers.
-        exists: whether it exists, as last observed.
-    """
+    """Runs one pod, which it knows as last observed."""
 
     def __init__(self, context: NodeContext, pod: Pod) -> None:
         self.pod = pod

@@ -38,10 +38,8 @@ class ApiServer(NamedTuple):
 async def write_token(kube: Kube, api: ApiServer, pod: Pod, directory: Path) -> float:
     """Write a new token and a kubeconfig that names it to a pod's directory.
 
-    Returns the time of its renewal, in seconds since the epoch.
-
-    Raises:
-        ConfigError: the API server refuses a token.
+    Return the time of its renewal, in seconds since the epoch. Raises ConfigError if the API server
+    refuses a token.
     """
     token = directory / "token"
     try:

@@ -32,9 +32,8 @@ class PodStatusWriter:
     def write_if_due(self, pod: Pod, status: Json, now: float) -> float:
         """Begin to write a status if it differs from the last one and no write is under way.
 
-        Returns:
-            The latest time of the next call, in seconds since the epoch. `wake` is called when a
-            write has ended.
+        Return the latest time of the next call, in seconds since the epoch. `wake` is called when a
+        write has ended.
         """
         if self._task is not None or status == self._written:
             return math.inf
@@ -44,11 +43,7 @@ class PodStatusWriter:
         return math.inf
 
     async def write_now(self, pod: Pod, status: Json) -> None:
-        """Write a status and wait until it is stored.
-
-        Raises:
-            KubeError: the API server refused it or did not answer.
-        """
+        """Write a status and wait until it is stored; raises KubeError if it is not."""
         if self._task:
             await asyncio.wait([self._task])
         if status != self._written:

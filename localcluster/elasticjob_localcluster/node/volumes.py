@@ -31,10 +31,9 @@ _MUST_BE: dict[str, tuple[str, Callable[[Path], bool]]] = {
 
 
 def prepare_host_paths(pod: Pod) -> None:
-    """Create the host paths of the types `…OrCreate`, and check the others.
+    """Create the host paths of the types `…OrCreate`.
 
-    Raises:
-        ConfigError: a path is missing or has another type.
+    Raises ConfigError if a path is missing or has another type.
     """
     for index, volume in enumerate(pod.spec.get("volumes") or ()):
         if "hostPath" not in volume:

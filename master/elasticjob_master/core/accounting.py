@@ -43,11 +43,9 @@ class StoredAccounting(msgspec.Struct, frozen=True, omit_defaults=True):
         began: when the first master started, in seconds since the epoch.
         until: the time up to which everything is counted, in seconds since the epoch.
         activity: the activity at that time.
-        round: the round of the world at that time.
         seconds: the seconds of each activity, and of `without_master`.
         held: seconds of members, of CPU cores, and of GPUs.
         cost: the cost, as seconds of what an hour costs.
-        worlds: the number of worlds that were formed.
     """
 
     began: float = 0.0
@@ -65,7 +63,6 @@ class Moment:
     """What the job does at one moment.
 
     Attributes:
-        activity: the present activity.
         round: the round of the present world, or of the last one.
         complete: all members have reconnected since the master's start.
         stalled_since: since when the training is stalled, in seconds since the epoch; None if it is
@@ -112,11 +109,7 @@ class Accounting:
     ) -> None:
         """Count the time since the last call for what the job did during it.
 
-        Args:
-            now: the time of the monotonic clock.
-            wall: the time in seconds since the epoch.
-            moment: what the job does now.
-            measure: returns the job's present resources; it is called every few seconds.
+        `measure` returns the job's present resources; it is called every few seconds.
         """
         if self._last_now is None:
             self._begin(wall, measure)

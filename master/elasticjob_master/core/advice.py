@@ -51,7 +51,7 @@ def state_memory_advice(
     checkpoints have been measured and the memory of the members is known.
 
     Args:
-        save_seconds: what writing checkpoints to the storage has taken.
+        save_seconds: what writing checkpoints to the storage has taken of `training_seconds`.
         saved_bytes: the size of a whole checkpoint; 0: not known.
         training_seconds: the seconds of training, with these writes.
         limit: the memory limit of a member whose job could keep checkpoints in memory.

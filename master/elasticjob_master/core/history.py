@@ -93,10 +93,8 @@ class History:
     def add_event(self, reason: str, message: str, wall: float) -> None:
         """Add an event; a repetition of the last event of its reason only increases its count.
 
-        Args:
-            reason: one of a few constants in CamelCase.
-            message: a text for users, which is cut to `LONGEST_MESSAGE` bytes.
-            wall: seconds since the epoch.
+        The reason is one of a few constants in CamelCase. The message is a text for users, which is
+        cut to `LONGEST_MESSAGE` bytes.
         """
         reason = _line(reason, LONGEST_REASON)
         message = _line(message, LONGEST_MESSAGE)
@@ -117,13 +115,12 @@ class History:
         metrics: Mapping[str, float] = MappingProxyType({}),
         spent: tuple[float, ...] = (),
     ) -> None:
-        """Add a sample, unless it has the same progress as the last one.
+        """Add a sample, which gets a number, unless it has the same progress as the last one.
 
         Args:
-            sample: the sample; its number is replaced.
+            sample: the sample.
             metrics: the last value of each metric. Metrics beyond `MOST_SERIES` are left out.
-            spent: the seconds that the job has spent on each activity up to then, in the order of
-                `accounting.SPENT`.
+            spent: the seconds spent on each activity up to then, in the order of `SPENT`.
         """
         new = sample._replace(number=self.number + 1)
         if self._samples and new[2:] == self._samples[-1][2:]:

@@ -134,15 +134,9 @@ class Progress:
         self.metrics.update(stored.metrics)
 
     def add_report(self, uid: str, report: StepReport, *, now: float, wall: float) -> bool:
-        """Add a member's report; return whether the member has finished a step of this round.
+        """Add a member's valid report; return whether it has finished a step of this round.
 
         If the report belongs to an earlier round, only its samples count.
-
-        Args:
-            uid: the UID of the member's pod.
-            report: a valid report.
-            now: the time of the monotonic clock.
-            wall: the time in seconds since the epoch.
         """
         self.samples += report.samples
         self.save_seconds += report.save_seconds

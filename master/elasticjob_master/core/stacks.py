@@ -55,8 +55,6 @@ class Collection:
     """The answers to one request.
 
     Attributes:
-        number: the number of the request.
-        round: the round of the world.
         ranks: the ranks of the asked members, by their pods' UIDs.
         until: when it ends without the answers that are missing.
     """

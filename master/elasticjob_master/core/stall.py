@@ -117,15 +117,7 @@ class StallDetector:
         process_round: int,
         rule: StallRule,
     ) -> bool:
-        """Count the time since the last call; return whether the training must be restarted now.
-
-        Args:
-            now: the time of the monotonic clock.
-            wall: the time in seconds since the epoch.
-            activity: what the world does now.
-            process_round: the round of the present world.
-            rule: the job's settings.
-        """
+        """Count the time since the last call; return whether the training must be restarted now."""
         passed = 0.0
         if self._advanced_at is not None:
             passed = min(now - self._advanced_at, _LONGEST_ADVANCE_SECONDS)
@@ -183,11 +175,7 @@ class StallDetector:
     ) -> None:
         """Continue with the fields that an earlier master stored.
 
-        Args:
-            stored: the stored fields.
-            process_round: the round of the last world.
-            stepped_in_round: whether that world has reported a step.
-            wall: seconds since the epoch.
+        `stepped_in_round`: the last world, of the round `process_round`, has reported a step.
         """
         self.round = process_round
         self.stepped_at = stored.stepped_at

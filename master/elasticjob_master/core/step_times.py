@@ -17,8 +17,6 @@ class StepTimes:
     """The step times of one member in this round: sums that decay with time.
 
     Attributes:
-        steps: the number of steps.
-        seconds: the time of these steps.
         own_work: whether this is the time of the member's own work, without waiting for others.
         interval: the seconds that the last report covers.
         straggler: the member is marked as a straggler.

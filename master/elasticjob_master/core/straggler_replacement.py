@@ -31,7 +31,6 @@ class Replaced(msgspec.Struct, frozen=True, omit_defaults=True):
     """A straggler that is being replaced, or was replaced.
 
     Attributes:
-        plan: the number of the ScalePlan.
         rank: the rank in the world; -1: not known.
         node: the node of the pod; empty: not known.
         since: when it became slow, in seconds since the epoch.
@@ -134,7 +133,7 @@ def judge(
         most: the number of replacements allowed in the life of the job.
         cost: the seconds of training that a change of the world costs.
         horizon: the seconds of training that remain.
-        wall: the present time in seconds since the epoch.
+        wall: seconds since the epoch.
         last_refusal: the reason of the last refusal. It remains while it holds, even if another
             member is the slowest now.
     """

@@ -27,7 +27,6 @@ class Slowness:
     """Compares a straggler with the other members of its role at present.
 
     Attributes:
-        member: the straggler.
         median: the median time of a step.
         slowest_other: the longest time of a step of a member that is not a straggler.
         stragglers: the number of members that are marked as stragglers.

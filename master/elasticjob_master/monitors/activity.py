@@ -36,12 +36,7 @@ def present_activity(
 ) -> Activity:
     """Return what the auto-scaler does, for users.
 
-    Args:
-        window: the present measurement.
-        job: the job that is measured.
-        scaling: how the job may be scaled.
-        now: the clock of all decisions.
-        plan_requested: the plan of an earlier decision is being created.
+    `plan_requested`: the plan of an earlier decision is being created.
     """
     missing = missing_for_measurement(job, scaling, available_members(job))
     if missing or window.window_start is None or window.size != scaling.desired:

@@ -17,7 +17,7 @@ from elasticjob_master.core.autoscale.decision import (
     UnwrittenRole,
 )
 from elasticjob_master.core.autoscale.job_scaling import EndedPlan, JobScaling, RoleResources
-from elasticjob_master.core.autoscale.measurement_window import MeasurementWindow
+from elasticjob_master.core.autoscale.measurement_window import MeasurementWindow, UsageSamples
 from elasticjob_master.core.autoscale.measurements import (
     Measurement,
     adjusted_to,
@@ -30,7 +30,6 @@ from elasticjob_master.core.autoscale.parameter_servers import SERVER_ROLES
 from elasticjob_master.core.autoscale.profile import first_plan
 from elasticjob_master.core.autoscale.scaling_memory import ScalingMemory
 from elasticjob_master.core.autoscale.thresholds import THRESHOLDS
-from elasticjob_master.core.autoscale.usage import UsageSamples
 from elasticjob_master.core.rendezvous.members import Member
 from elasticjob_master.monitors.activity import (
     Activity,
@@ -69,10 +68,6 @@ class AutoScaler:
         self._decided_for: JobScaling | None = None
         self._early_decision_at = 0.0
         self._rest = TrainingRest()
-
-    def restore(self, memory: ScalingMemory) -> None:
-        """Continue with what an earlier master has learned."""
-        self.memory = memory
 
     def plan_created(self, decision: ScalingDecision) -> None:
         """Keep the memory of a decision whose plan exists."""

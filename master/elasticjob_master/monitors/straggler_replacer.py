@@ -39,13 +39,6 @@ class StragglerReplacer:
         """
         self._checked_at = 0.0
 
-    def restore(self, memory: ReplacementMemory) -> None:
-        """Continue with the replacements of an earlier master.
-
-        The times for which other members have been slow start at zero.
-        """
-        self.memory = memory
-
     def tick(
         self,
         job: JobView,
@@ -58,13 +51,8 @@ class StragglerReplacer:
     ) -> Verdict | None:
         """Return a verdict with a straggler to replace, when it is time for it.
 
-        Args:
-            job: its members, and how they train.
-            now: the clock of all decisions.
-            wall: seconds since the epoch.
-            plan_under_way: a ScalePlan waits or is executed, or is being created.
-            cost: the seconds of training that a change of the world costs.
-            horizon: the seconds of training that remain.
+        `plan_under_way`: a ScalePlan waits or is executed, or is being created. `cost` and `horizon`
+        are seconds of training: what a change of the world costs, and what remains.
         """
         if now - self._checked_at < _CHECK_SECONDS:
             return None

@@ -14,25 +14,11 @@ from elasticjob_master.job_facts import JobFacts
 class JobView(Protocol):
     """All that a monitor reads, and never changes. The controller has this shape."""
 
-    @property
-    def members(self) -> Members:
-        """The members, in the order in which they joined."""
-
-    @property
-    def rendezvous(self) -> RendezvousState:
-        """The present world."""
-
-    @property
-    def progress(self) -> Progress:
-        """The progress of the training."""
-
-    @property
-    def history(self) -> History:
-        """The recorded history."""
-
-    @property
-    def facts(self) -> JobFacts:
-        """The ElasticJob and its plans."""
+    members: Members
+    rendezvous: RendezvousState
+    progress: Progress
+    history: History
+    facts: JobFacts
 
 
 def trains(job: JobView) -> bool:

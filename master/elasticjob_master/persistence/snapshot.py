@@ -111,8 +111,8 @@ def restore(controller: Controller, state: StoredState) -> None:
     )
     for each in state.ledgers:
         controller.ledgers.restore(restore_ledger(each, controller.members))
-    controller.scaling.autoscaler.restore(_scaling_memory(state))
-    controller.scaling.replacer.restore(state.replacements)
+    controller.scaling.autoscaler.memory = _scaling_memory(state)
+    controller.scaling.replacer.memory = state.replacements
     controller.scaling.use_number(state.last_plan_number)
     controller.history.restore(state.samples, state.events, state.series, state.spent)
     controller.accounting.restore(state.accounting)

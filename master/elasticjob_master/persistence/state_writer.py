@@ -95,13 +95,9 @@ class StateWriter:
             self._wake.set()
 
     async def wait_until_stored(self, change: int, *, urgent: bool = False) -> None:
-        """Return when all changes up to this number are stored.
+        """Return when all changes up to this number are stored. Raises `NotStored` if not soon.
 
-        Raises `NotStored` if that takes too long.
-
-        Args:
-            change: the number.
-            urgent: the processes of a world wait for it, and nobody trains meanwhile.
+        `urgent`: the processes of a world wait for it, and nobody trains meanwhile.
         """
         if self._awaited < change:
             self._awaited = change
@@ -232,11 +228,8 @@ class WriteBudget:
     def __init__(self, *, pause: float, burst: float) -> None:
         """Begin with full budgets.
 
-        Args:
-            pause: the seconds between two writes that no request waits for. The usual budget gains
-                one write in that time.
-            burst: the quick writes in a full budget; `inf`: writes that requests wait for are not
-                limited.
+        `pause`: the seconds between two writes that no request waits for. The usual budget gains
+        one write in that time. `burst`: the quick writes in a full budget; `inf`: no limit.
         """
         self._pause = pause
         self._usual = _Bucket(burst=burst, pause=pause)
@@ -255,13 +248,7 @@ class WriteBudget:
         self._next_unwaited = now + max(self._pause, pause)
 
     def seconds_until_write(self, now: float, *, waited_for: bool, urgent: bool = False) -> float:
-        """Return the seconds until the next write may begin.
-
-        Args:
-            now: the time.
-            waited_for: a request waits for it.
-            urgent: an urgent request waits for it.
-        """
+        """Return the seconds until the next write may begin, for which requests wait or not."""
         due = self._next_unwaited
         if waited_for or urgent:
             due = min(due, self._usual.next)

@@ -13,13 +13,7 @@ from elasticjob_master.core.autoscale.scaling_memory import RolePeaks
 
 
 def autoscaling_at(controller: Controller, now: float, *, wall: float) -> pb.Autoscaling:
-    """Return what the auto-scaler knows and does; almost empty if the job has no role to scale.
-
-    Args:
-        controller: of the job.
-        now: the monotonic time.
-        wall: seconds since the epoch.
-    """
+    """Return what the auto-scaler knows and does; almost empty if the job has no role to scale."""
     control = controller.scaling
     scaling = control.job_scaling
     memory = control.autoscaler.memory

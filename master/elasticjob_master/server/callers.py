@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ipaddress
-from collections.abc import Awaitable, Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from typing import Any
 from urllib.parse import unquote
@@ -19,6 +19,7 @@ from elasticjob_master.core.connection_limits import (
     Kind,
     Peer,
 )
+from elasticjob_master.server.services.calls import Behaviour
 
 _HANDLERS: Mapping[tuple[bool, bool], Callable[..., Any]] = {
     (False, False): grpc.unary_unary_rpc_method_handler,
@@ -28,7 +29,6 @@ _HANDLERS: Mapping[tuple[bool, bool], Callable[..., Any]] = {
 """The keys say whether the requests are a stream, and whether the answers are."""
 
 KindOf = Callable[[Peer], Kind]
-Behaviour = Callable[[Any, Any], Awaitable[Any]]
 Serialize = Callable[[Any], bytes]
 
 
@@ -85,12 +85,10 @@ class Callers:
         return uid in self._streams.get(peer, ())
 
     def noting(self, handler: Any, behave: Behaviour, holder: Holder) -> Any:
-        """Return a handler that records its callers and what their calls hold.
+        """Return a handler of the same kind that records its callers and what their calls hold.
 
-        Args:
-            handler: a handler of the same kind.
-            behave: answers the calls. It decodes the request itself, unless requests are a stream.
-            holder: what the token makes of a client that is no agent.
+        `behave` answers the calls. It decodes the request itself, unless requests are a stream.
+        `holder` is what the token makes of a client that is no agent.
         """
         held = self.held
         streams = handler.response_streaming

@@ -44,13 +44,10 @@ class ConnectionGuard:
         members: Callable[[], int],
         on_sweep: Callable[[set[Peer]], None] = lambda _present: None,
     ) -> None:
-        """Prepare to watch a port.
+        """Prepare to watch a port, of a job that has or will have this number of members.
 
-        Args:
-            port: its number.
-            kinds: returns a function that classifies its clients, as of now.
-            members: returns the number of members that the job has or will have.
-            on_sweep: is called with the clients of all open connections.
+        `kinds` returns a function that classifies the port's clients, as of now. `on_sweep` is
+        called with the clients of all open connections.
         """
         self._port = port
         self._kinds = kinds

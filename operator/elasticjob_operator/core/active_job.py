@@ -17,11 +17,17 @@ from elasticjob_operator.core.end_pods import delete_outdated
 from elasticjob_operator.core.manifests.placement import AvoidedNodes, avoiding
 from elasticjob_operator.core.manifests.pods import within_bounds
 from elasticjob_operator.core.members.completion import has_succeeded, why_it_cannot_succeed
-from elasticjob_operator.core.members.failure_history import unfit_nodes
 from elasticjob_operator.core.members.master import reconcile_master
+from elasticjob_operator.core.members.pod_reports import unfit_nodes
 from elasticjob_operator.core.members.reconcile import reconcile_members
 from elasticjob_operator.core.members.reconcile_result import JobFailure, ReconcileResult
 from elasticjob_operator.core.members.retained_pods import excess
+from elasticjob_operator.core.missing_pods import (
+    invalid_template,
+    waiting_roles,
+    why_they_wait,
+    with_refusal,
+)
 from elasticjob_operator.core.model import patches
 from elasticjob_operator.core.model.actions import (
     Action,
@@ -43,12 +49,10 @@ from elasticjob_operator.core.quota.waiting import (
     why_plan_waits,
 )
 from elasticjob_operator.core.quota.workloads import workloads_while_active
-from elasticjob_operator.core.refused_pods import invalid_template, with_refusal
 from elasticjob_operator.core.retry import end_job
 from elasticjob_operator.core.scaling.plan_queue import advance_scaling, members_at_rest
 from elasticjob_operator.core.scaling.scaling_result import ScalingResult
 from elasticjob_operator.core.status_writes import decision_with_status
-from elasticjob_operator.core.waiting import waiting_roles, why_they_wait
 
 
 def reconcile_active_job(observed: Observed, now: float, defaults: Defaults) -> Decision:

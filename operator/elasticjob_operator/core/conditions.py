@@ -11,7 +11,7 @@ condition that was never true is not in the status.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 from elasticjob_api.elasticjob import ElasticJob, ElasticJobStatus, Progress
@@ -89,96 +89,97 @@ _MAX_LISTED = 10
 
 @dataclass(frozen=True)
 class HealthCondition:
-    """One desired condition; its reason is also that of the event."""
+    """A condition about the training's health; its reasons are also those of the events.
+
+    Attributes:
+        message: returns the finding in the master's report; empty if there is none.
+        found: the reason while it holds.
+        resolved: the reason after that, and `note` the text of its event.
+    """
 
     type: str
-    holds: bool
-    reason: str
-    message: str = ""
+    message: Callable[[Progress], str]
+    found: str
+    resolved: str
+    note: str
 
 
-TRAINING_STALLED = "TrainingStalled"
-STRAGGLERS = "Stragglers"
-UNFIT_NODES = "UnfitNodes"
-PROCESS_RESTARTED = "ProcessRestarted"
-CONDITION_TYPES = (TRAINING_STALLED, STRAGGLERS, UNFIT_NODES, PROCESS_RESTARTED)
-
-
-def health_conditions(status: ElasticJobStatus) -> list[HealthCondition]:
-    """Return the conditions by the master's report, without those that were never true."""
-    progress = status.progress or Progress()
-    existing = {condition.type for condition in status.conditions}
-    desired = (
-        _stalled(progress),
-        _stragglers(progress),
-        _unfit_nodes(progress),
-        _process_restarted(progress),
-    )
-    return [condition for condition in desired if condition.holds or condition.type in existing]
-
-
-def health_events(before: ElasticJobStatus, after: ElasticJobStatus) -> list[EmitEvent]:
-    """Return an event for each of these conditions that differs in the two statuses."""
-    old = {condition.type: condition for condition in before.conditions}
-    events = []
-    for new in after.conditions:
-        if new.type not in CONDITION_TYPES:
-            continue
-        was = old.get(new.type)
-        if new.status == "True" and (
-            was is None or (was.status, was.message) != ("True", new.message)
-        ):
-            events.append(EmitEvent(new.reason, new.message, warning=True))
-        elif new.status == "False" and was is not None and was.status == "True":
-            events.append(EmitEvent(new.reason, _RESOLVED_NOTES[new.type]))
-    return events
-
-
-_RESOLVED_NOTES = {
-    TRAINING_STALLED: "steps are finished again",
-    STRAGGLERS: "no member is much slower than the others any more",
-    UNFIT_NODES: "no member's node fails its check any more",
-    PROCESS_RESTARTED: "no training process has been restarted in its pod",
-}
-
-
-def _stalled(progress: Progress) -> HealthCondition:
+def _stalled(progress: Progress) -> str:
     if progress.stalled_since is None:
-        return HealthCondition(TRAINING_STALLED, False, "Resumed")
-    message = (
-        f"no step has been finished since {progress.stalled_since}; the last one is {progress.step}"
-    )
-    if progress.why_stalled:
-        message += f"; {progress.why_stalled}"
-    return HealthCondition(TRAINING_STALLED, True, "Stalled", message)
+        return ""
+    since = f"no step has been finished since {progress.stalled_since}"
+    why = f"; {progress.why_stalled}" if progress.why_stalled else ""
+    return f"{since}; the last one is {progress.step}{why}"
 
 
-def _stragglers(progress: Progress) -> HealthCondition:
+def _stragglers(progress: Progress) -> str:
     if not progress.stragglers:
-        return HealthCondition(STRAGGLERS, False, "NoStragglers")
-    message = f"much slower than the others: {_join_first(sorted(progress.stragglers))}"
-    if progress.why_not_replaced:
-        message += f"; not replaced: {progress.why_not_replaced}"
-    return HealthCondition(STRAGGLERS, True, "StragglersFound", message)
+        return ""
+    why = f"; not replaced: {progress.why_not_replaced}" if progress.why_not_replaced else ""
+    return f"much slower than the others: {_join_first(sorted(progress.stragglers))}{why}"
 
 
-def _unfit_nodes(progress: Progress) -> HealthCondition:
-    if not progress.unfit:
-        return HealthCondition(UNFIT_NODES, False, "AllFit")
-    message = _join_first(
-        [f"{pod}: {problem}" for pod, problem in sorted(progress.unfit.items())], "; "
-    )
-    return HealthCondition(UNFIT_NODES, True, "NodeCheckFailed", message)
-
-
-def _process_restarted(progress: Progress) -> HealthCondition:
-    if not progress.process_restarted:
-        return HealthCondition(PROCESS_RESTARTED, False, "NoneRestarted")
-    return HealthCondition(
-        PROCESS_RESTARTED, True, "TrainingProcessRestarted", progress.process_restarted
-    )
+def _unfit_nodes(progress: Progress) -> str:
+    problems = [f"{pod}: {problem}" for pod, problem in sorted(progress.unfit.items())]
+    return _join_first(problems, "; ")
 
 
 def _join_first(texts: Sequence[str], separator: str = ", ") -> str:
     more = f"{separator}and {len(texts) - _MAX_LISTED} more" if len(texts) > _MAX_LISTED else ""
     return separator.join(texts[:_MAX_LISTED]) + more
+
+
+HEALTH_CONDITIONS = (
+    HealthCondition("TrainingStalled", _stalled, "Stalled", "Resumed", "steps are finished again"),
+    HealthCondition(
+        "Stragglers",
+        _stragglers,
+        "StragglersFound",
+        "NoStragglers",
+        "no member is much slower than the others any more",
+    ),
+    HealthCondition(
+        "UnfitNodes",
+        _unfit_nodes,
+        "NodeCheckFailed",
+        "AllFit",
+        "no member's node fails its check any more",
+    ),
+    HealthCondition(
+        "ProcessRestarted",
+        lambda progress: progress.process_restarted,
+        "TrainingProcessRestarted",
+        "NoneRestarted",
+        "no training process has been restarted in its pod",
+    ),
+)
+
+
+def with_health(job: ElasticJob, status: ElasticJobStatus, now: float) -> ElasticJobStatus:
+    """Return the status with these conditions by the master's report.
+
+    One that was never true is not set.
+    """
+    progress = status.progress or Progress()
+    for each in HEALTH_CONDITIONS:
+        if message := each.message(progress):
+            status = with_condition(job, status, each.type, True, each.found, message, now)
+        else:
+            status = without_conditions(job, status, (each.type,), each.resolved, "", now)
+    return status
+
+
+def health_events(before: ElasticJobStatus, after: ElasticJobStatus) -> list[EmitEvent]:
+    """Return an event for each of these conditions that differs in the two statuses."""
+    events = []
+    for each in HEALTH_CONDITIONS:
+        new = condition_of(after, each.type)
+        if new is None:
+            continue
+        old = condition_of(before, each.type)
+        was = (old.status, old.message) if old is not None else ("", "")
+        if new.status == "True" and was != ("True", new.message):
+            events.append(EmitEvent(new.reason, new.message, warning=True))
+        elif new.status == "False" and was[0] == "True":
+            events.append(EmitEvent(new.reason, each.note))
+    return events

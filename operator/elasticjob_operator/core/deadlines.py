@@ -14,10 +14,9 @@ from elasticjob_api.times import parse_time
 
 from elasticjob_operator.core.members.pod_reports import why_pending
 from elasticjob_operator.core.members.reconcile_result import JobFailure
+from elasticjob_operator.core.missing_pods import needed_pods, refused_for
 from elasticjob_operator.core.model.actions import CreatePod, shortest_wait
 from elasticjob_operator.core.model.observed import Observed
-from elasticjob_operator.core.refused_pods import refused_for
-from elasticjob_operator.core.waiting import needed_pods
 
 _Check = tuple[JobFailure | None, float | None]
 

@@ -36,7 +36,7 @@ from elasticjob_operator.core.model.actions import Decision, shortest_wait
 from elasticjob_operator.core.model.observed import Defaults, Observed
 from elasticjob_operator.core.quota.waiting import why_no_pods
 from elasticjob_operator.core.retry import retry_job
-from elasticjob_operator.core.suspend import suspend_job, wait_for_quota
+from elasticjob_operator.core.suspend import suspend_job
 
 _ORPHAN = "orphan"
 """The finalizer of a deletion that leaves the job's pods to the user (`--cascade=orphan`)."""
@@ -120,7 +120,7 @@ def _suspend(observed: Observed, now: float, defaults: Defaults) -> Decision | N
 
 def _wait_for_quota(observed: Observed, now: float, defaults: Defaults) -> Decision | None:
     why = why_no_pods(observed, now)
-    return wait_for_quota(observed, why, now, defaults) if why else None
+    return suspend_job(observed, now, why=why, defaults=defaults) if why else None
 
 
 def _retry(observed: Observed, now: float, defaults: Defaults) -> Decision | None:

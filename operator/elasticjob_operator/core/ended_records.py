@@ -8,8 +8,7 @@ from elasticjob_api.job_status import ENDED
 from elasticjob_api.meta import Json
 from elasticjob_api.pod_identity import member_of_name
 
-from elasticjob_operator.core.members.failure_history import failure_of
-from elasticjob_operator.core.members.pod_reports import last_words
+from elasticjob_operator.core.members.pod_reports import failure_of, last_words
 from elasticjob_operator.core.model.identity import controlling_job, restored
 from elasticjob_operator.core.model.pod import Pod
 

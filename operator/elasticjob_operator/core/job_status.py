@@ -23,14 +23,14 @@ from msgspec.structs import replace
 
 from elasticjob_operator.core.conditions import (
     COMPLETE,
-    CONDITION_TYPES,
     FAILED,
+    HEALTH_CONDITIONS,
     PODS_REFUSED,
     READY,
     STALLED,
     condition_of,
-    health_conditions,
     with_condition,
+    with_health,
     without_conditions,
 )
 from elasticjob_operator.core.member_counts import (
@@ -45,7 +45,8 @@ from elasticjob_operator.core.model.observed import Observed
 from elasticjob_operator.core.scaling.member_selection import with_size
 
 _SUSPENDED = "Suspended"
-_ACTIVE = (RUNNING, "Scaling", "MasterReady", PODS_REFUSED, *CONDITION_TYPES)
+_HEALTH = tuple(each.type for each in HEALTH_CONDITIONS)
+_ACTIVE = (RUNNING, "Scaling", "MasterReady", PODS_REFUSED, *_HEALTH)
 """The conditions that only a job with pods can have."""
 SUSPENDED_BY_USER = "spec.runPolicy.suspend is true"
 WAITING_FOR_QUOTA = "WaitingForQuota"
@@ -164,10 +165,7 @@ def with_phase(
         status = with_condition(
             job, status, "Scaling", scaling, reason, status.current_plan or "", now
         )
-    for health in health_conditions(status):
-        status = with_condition(
-            job, status, health.type, health.holds, health.reason, health.message, now
-        )
+    status = with_health(job, status, now)
     phase: Phase = "Pending"
     if started:
         phase = "Scaling" if scaling else "Running"
@@ -209,13 +207,14 @@ def with_suspension(
     status: ElasticJobStatus,
     now: float,
     *,
-    reason: str = _SUSPENDED,
-    cause: str = SUSPENDED_BY_USER,
+    why_no_quota: str,
 ) -> ElasticJobStatus:
-    """Return the status of a job that is being suspended.
+    """Return the status of a job that is being suspended, by its spec or for want of quota.
 
     It is Suspended when its pods have ended.
     """
+    reason = WAITING_FOR_QUOTA if why_no_quota else _SUSPENDED
+    cause = why_no_quota or SUSPENDED_BY_USER
     job = observed.job
     status = replace(status, current_plan=None, observed_generation=job.metadata.generation)
     status = without_conditions(job, status, _ACTIVE, _SUSPENDED, cause, now)

@@ -19,32 +19,16 @@ from elasticjob_operator.core.scaling.ended_plans import end_plans_and_requests
 from elasticjob_operator.core.status_writes import decision_with_status
 
 
-def suspend_job(observed: Observed, now: float) -> Decision:
-    """Suspend a job as its spec says; when its pods have ended, it gives its quota back."""
-    cause = job_status.SUSPENDED_BY_USER
-    why = why_not_scaled(observed.job)
-    return _suspend(observed, now, "Suspended", cause, why_no_plans=why)
-
-
-def wait_for_quota(observed: Observed, why: str, now: float, defaults: Defaults) -> Decision:
-    """Suspend a job that has no quota, with a Workload that waits for quota."""
-    return _suspend(
-        observed, now, job_status.WAITING_FOR_QUOTA, why, why_no_plans=why, defaults=defaults
-    )
-
-
-def _suspend(
-    observed: Observed,
-    now: float,
-    reason: str,
-    cause: str,
-    *,
-    why_no_plans: str,
-    defaults: Defaults | None = None,
+def suspend_job(
+    observed: Observed, now: float, *, why: str = "", defaults: Defaults | None = None
 ) -> Decision:
     """Delete the pods, and end all plans and requests, after the size to resume with is stored.
 
-    With `defaults` the job's Workload waits for quota. Without, the job gives its quota back.
+    Args:
+        observed: the job, and everything that belongs to it.
+        now: seconds since the epoch.
+        why: why the job has no quota; empty if its spec says that it is suspended.
+        defaults: with them the job's Workload waits for quota; without, it gives its quota back.
     """
     job = observed.job
     result = with_members_at_rest(observed)
@@ -54,13 +38,13 @@ def _suspend(
     status = member_counts.with_counts(observed, result.status)
     if has_succeeded(job, status, current_indices(status)):
         return end_job(observed, status, None, now)
-    ended = f"spec.jobName: ElasticJob {job.metadata.name!r} {why_no_plans}"
+    ended = f"spec.jobName: ElasticJob {job.metadata.name!r} {why or why_not_scaled(job)}"
     actions: list[Action] = [*result.deletes, *end_plans_and_requests(observed, ended, now)]
     if defaults is not None:
         actions += workloads_at_rest(observed, status, now, defaults)
     elif observed.quota is not None and not observed.pods:
         actions += delete_workloads(observed.quota)
-    status = job_status.with_suspension(observed, status, now, reason=reason, cause=cause)
+    status = job_status.with_suspension(observed, status, now, why_no_quota=why)
     events = []
     if status.phase == "Suspended" != job.status.phase:
         events.append(EmitEvent("JobSuspended", status.message))

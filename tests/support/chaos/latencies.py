@@ -59,14 +59,9 @@ def measure(
     rescales: Iterable[tuple[float, int]],
     suspended: Sequence[float],
 ) -> None:
-    """Add the lost time of one job.
+    """Add the lost time of one job to that of the jobs before it.
 
-    Args:
-        into: the lost time of the jobs before it.
-        logs: the logs of its training processes.
-        kills: the times when one of its members was killed.
-        rescales: time and size of each successful change of size.
-        suspended: the times in which a user has suspended it.
+    A successful change of size has a time and a size.
     """
     samples = sorted(
         (

@@ -129,6 +129,16 @@ class KubectlUser:
         lines = path.read_text().splitlines() if path.exists() else []
         return [(int(size), int(step)) for _, size, step in (line.split() for line in lines)]
 
+    def kill_the_master(self) -> None:
+        """Delete the job's master at once, and wait for another one."""
+        master = f"{names.LABEL_JOB_NAME}={self.job},{names.LABEL_ROLE}=master"
+        before = self.kubectl("get", "pods", "-l", master, "-o", "name")
+        self.kubectl("delete", "pods", "-l", master, "--grace-period=0", "--force")
+        self.until(
+            "another master",
+            lambda: self.kubectl("get", "pods", "-l", master, "-o", "name") not in ("", before),
+        )
+
     def finish(self) -> None:
         """Let the training end."""
         (self.folder / "finish").touch()

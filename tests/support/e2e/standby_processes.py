@@ -12,14 +12,8 @@ from tests.support.wait import until
 async def resize(trial: Trial, *, in_pod: int) -> set[int]:
     """Scale a job from two pods to three and back, each time when all are in standby.
 
-    Check that the new worlds begin with these.
-
-    Args:
-        trial: the trial of the job.
-        in_pod: the number of processes in standby of each pod.
-
-    Returns:
-        The processes of the last world, when the next ones are in standby.
+    Check that the new worlds begin with these, so many of each pod. Return the processes of the
+    last world, when the next ones are in standby.
     """
     before = await _all_in_standby(trial, 2 * in_pod)
     await trial.scale(3)

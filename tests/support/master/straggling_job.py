@@ -107,8 +107,8 @@ class StragglingJob:
         before = self.controller
         self.controller = self._controller()
         scaling = self.controller.scaling
-        scaling.replacer.restore(before.scaling.replacer.memory)
-        scaling.autoscaler.restore(before.scaling.autoscaler.memory)
+        scaling.replacer.memory = before.scaling.replacer.memory
+        scaling.autoscaler.memory = before.scaling.autoscaler.memory
         scaling.use_number(before.scaling.last_number)
         state = before.rendezvous
         self._begin(list(state.world_members()), state.round + 1)

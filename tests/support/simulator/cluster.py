@@ -113,8 +113,8 @@ class Operator:
         if self.quota is not None:
             await self.quota.first()
 
-    async def work(self, now: float, *, rounds: int = 60) -> float | None:
-        """Decide and execute until there is nothing to do.
+    async def work(self, now: float, *, rounds: int = 60, pauses: bool = False) -> float | None:
+        """Decide and execute until there is nothing to do, or with `pauses` until an error.
 
         Return the seconds after which to do so again.
         """
@@ -127,7 +127,11 @@ class Operator:
                 return decision.requeue_after
             try:
                 await self.executor.execute(job, decision.actions)
-            except (StaleState, Retry):
+            except StaleState:
+                await self.watch()
+            except Retry:
+                if pauses:
+                    return None
                 await self.watch()
         raise AssertionError(f"does not settle; it wants {decision.actions}")
 
@@ -164,7 +168,7 @@ class Cluster:
         await self.kube.create(resource, NAMESPACE, body)
         self.kube.crash_in, self.kube.lose_answer_in = faults
 
-    async def run_operator(self) -> bool:
+    async def run_operator(self, *, pauses: bool = False) -> bool:
         """Let the operator observe and reconcile once; return False when it died.
 
         A new process takes its place.
@@ -172,7 +176,7 @@ class Cluster:
         self.now += 2
         try:
             await self.operator.watch()
-            await self.operator.work(self.now)
+            await self.operator.work(self.now, pauses=pauses)
         except Crash:
             self.kube.crash_in = None
             self.operator = Operator(self.kube)

@@ -20,13 +20,8 @@ from elasticjob_kube.resources import (
     SCALE_PLANS,
     Resource,
 )
-from elasticjob_operator.core.decide import decide
-from elasticjob_operator.errors import StaleState
-from elasticjob_operator.job_keys import JobKey
-from elasticjob_operator.work_queue import Retry
 
-from tests.support.simulator.cluster import DEFAULTS, JOB, NAMESPACE, Cluster, Operator
-from tests.support.simulator.fake_kube import Crash
+from tests.support.simulator.cluster import Cluster
 
 Resizes = Literal["InPlace", "Infeasible", "Deferred", "Error", "Silent"]
 FINISHED = ("Succeeded", "PartiallySucceeded", "Failed", "Superseded", "Cancelled")
@@ -88,36 +83,8 @@ class Nodes:
         raise AssertionError(f"never so; the plans: {self.plans()}")
 
     async def run_operator(self) -> bool:
-        """Let the operator observe and reconcile once, as its queue would.
-
-        Return False when it died.
-        """
-        self.cluster.now += 2
-        try:
-            await self.cluster.operator.watch()
-            await self._work()
-        except Crash:
-            self.cluster.kube.crash_in = None
-            self.cluster.operator = Operator(self.cluster.kube)
-            return False
-        return True
-
-    async def _work(self) -> None:
-        store = self.cluster.operator.store
-        for _ in range(60):
-            job = store.job(JobKey(NAMESPACE, JOB))
-            if job is None:
-                return
-            decision = decide(store.observed(job), self.cluster.now, DEFAULTS)
-            if not decision.actions:
-                return
-            try:
-                await self.cluster.operator.executor.execute(job, decision.actions)
-            except StaleState:
-                await self.cluster.operator.watch()
-            except Retry:
-                return  # after a pause
-        raise AssertionError(f"does not settle; it wants {decision.actions}")
+        """Let the operator observe and reconcile once, as its queue would."""
+        return await self.cluster.run_operator(pauses=True)
 
     def run_pods(self) -> None:
         """Let every pod take one step: start, drain, resize or terminate."""

@@ -14,7 +14,6 @@ from elasticjob_api.elasticpool import ElasticPool
 from elasticjob_api.meta import Json
 from elasticjob_api.pod_requests import pod_requests
 from elasticjob_api.quantity import parse_quantity
-from elasticjob_kube.informer import Informer
 from elasticjob_kube.resources import (
     ELASTIC_JOBS,
     ELASTIC_POOLS,
@@ -22,21 +21,15 @@ from elasticjob_kube.resources import (
     PRIORITY_CLASSES,
     SCALE_PLANS,
 )
-from elasticjob_operator.core.model.pod import Pod
-from elasticjob_operator.events import Events
-from elasticjob_operator.executor import Executor
 from elasticjob_operator.job_keys import JobKey
-from elasticjob_operator.pod_executor import PodExecutor
 from elasticjob_operator.pool_sharing import PoolSharing
 from elasticjob_operator.pool_store import PriorityClass
-from elasticjob_operator.reconcile import Reconciler
-from elasticjob_operator.store import Store
 from elasticjob_operator.work_queue import Retry
 
 from tests.support.simulator.cluster import (
     CUSTOM,
-    DEFAULTS,
     NAMESPACE,
+    Operator,
     end_container,
     free_of_cost,
     job_body,
@@ -57,26 +50,14 @@ class _Clock:
         return self.seconds
 
 
-class _Operator:
-    """One process of the operator, which works only when the test calls a method."""
+class _Operator(Operator):
+    """An operator that decides about the pool, too."""
 
     def __init__(self, kube: Any) -> None:
-        self.kube: Any = kube
-        self.store = Store()
-        self.pods: Informer[Pod] = Informer(
-            kube,
-            PODS,
-            Pod,
-            label_selector=names.LABEL_JOB_UID,
-            on_change=lambda old, new: _void(self.store.update_pod(old, new)),
-        )
-        events = Events(kube, "simulator")
-        pod_executor = PodExecutor(kube, self.pods, self.store.pods, events, "default/lease")
-        executor = Executor(kube, self.store, pod_executor, events)
-        self.reconciler = Reconciler(kube, self.store, executor, DEFAULTS, free_of_cost())
+        super().__init__(kube)
         self.sharing = PoolSharing(kube, self.store, lambda _: None, free_of_cost())
 
-    async def work(self) -> None:
+    async def decide(self) -> None:
         """Observe everything, decide about the pool, and reconcile each job."""
         for resource in CUSTOM:
             for item in self.kube.all(resource):
@@ -134,7 +115,7 @@ class PoolCluster:
             before = self.kube.version
             self.clock.seconds += 2
             try:
-                await self.operator.work()
+                await self.operator.decide()
             except Crash:
                 self.kube.crash_in = None
                 self.deaths += 1
@@ -182,7 +163,3 @@ class PoolCluster:
 
 
 _LIVE = ("Pending", "Running")
-
-
-def _void(_: object) -> None:
-    return None

@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import functools
-import json
-import os
-import subprocess
 import sys
-import threading
-from collections.abc import Callable, Iterator
-from http.server import BaseHTTPRequestHandler, HTTPServer
+from collections.abc import Callable
 from importlib import import_module
 from pathlib import Path
 
@@ -20,7 +16,8 @@ from elasticjob_cli.main import COMMANDS, GROUPS, command_line
 from elasticjob_operator.certificates import new_job_secrets
 from typer.testing import CliRunner
 
-from tests.support.kubeconfig import write_kubeconfig
+from tests.support.played_api import NO_REQUESTS, PlayedApi, listed, of_job, played_job
+from tests.support.programs import python, ran
 from tests.support.thorough import some_of
 
 
@@ -32,51 +29,15 @@ def test_the_list_of_commands_imports_none_of_them() -> None:
         "except SystemExit: pass\n"
         "print(sorted(m for m in sys.modules if m.startswith(('elasticjob', 'rich.', 'kube'))))"
     )
-    found = subprocess.run(
-        [sys.executable, "-c", script], capture_output=True, text=True, timeout=120, check=True
-    )
     below = ("common", "common.arguments", "common.streams", "main", "parameters")
     own = ["elasticjob_cli", *(f"elasticjob_cli.{module}" for module in below)]
-    assert found.stdout.splitlines()[-1] == str(own)
+    assert python(script).stdout.splitlines()[-1] == str(own)
 
 
 def plain_command(name: str) -> Callable[..., None]:
     module, _, function = COMMANDS[name][0].partition(":")
     command: Callable[..., None] = getattr(import_module(f"elasticjob_cli.{module}"), function)
     return command
-
-
-JOB = {
-    "apiVersion": "elasticjob.dev/v1alpha1",
-    "kind": "ElasticJob",
-    "metadata": {"name": "a", "namespace": "team", "creationTimestamp": "2026-01-01T00:00:00Z"},
-    "spec": {"framework": "custom", "replicaSpecs": {"worker": {"template": {}}}},
-    "status": {"phase": "Running"},
-}
-
-
-class OneJob(BaseHTTPRequestHandler):
-    """An API server with the job a, which no list has."""
-
-    def do_GET(self) -> None:
-        found = JOB if self.path.endswith("/elasticjobs/a") else {"items": []}
-        body = json.dumps(found).encode()
-        self.send_response(200)
-        self.send_header("Content-Length", str(len(body)))
-        self.end_headers()
-        self.wfile.write(body)
-
-    def log_message(self, *arguments: object) -> None:
-        """Print nothing."""
-
-
-@pytest.fixture
-def kubeconfig(tmp_path: Path) -> Iterator[Path]:
-    """The kubeconfig of an API server."""
-    with HTTPServer(("127.0.0.1", 0), OneJob) as server:
-        threading.Thread(target=server.serve_forever, daemon=True).start()
-        yield write_kubeconfig(tmp_path / "kubeconfig", f"http://127.0.0.1:{server.server_port}")
-        server.shutdown()
 
 
 def test_the_certificates_of_the_machine_are_not_read_to_import_a_command(tmp_path: Path) -> None:
@@ -87,13 +48,7 @@ def test_the_certificates_of_the_machine_are_not_read_to_import_a_command(tmp_pa
         "from aiohttp.connector import _SSL_CONTEXT_VERIFIED as default\n"
         "print(len(default.get_ca_certs()), len(ssl.create_default_context().get_ca_certs()))"
     )
-    done = subprocess.run(
-        [sys.executable, "-c", script],
-        env=os.environ | {"SSL_CERT_FILE": str(file), "SSL_CERT_DIR": str(tmp_path)},
-        capture_output=True,
-        text=True,
-        timeout=120,
-    )
+    done = python(script, SSL_CERT_FILE=file, SSL_CERT_DIR=tmp_path)
     assert done.stdout == "0 1\n", done.stderr
 
 
@@ -107,18 +62,18 @@ NOT_TO_READ_A_LINE = (
 @pytest.mark.parametrize(
     ("line", "said"),
     [
-        ("list -n team", "no jobs; -A lists those of all namespaces"),
+        ("list -n ns", "no jobs; -A lists those of all namespaces"),
         ("list -A -o wide --selector=a=b", "no jobs"),
-        ("wait a -n team --for running --timeout 1.5", ""),
-        ("logs a -n team --tail 5", "error: job team/a has no pods"),
-        ("describe a -n team", ""),
-        ("plans a -n team", "no plans yet"),
+        ("wait a -n ns --for running --timeout 1.5", ""),
+        ("logs a -n ns --tail 5", "error: job ns/a has no pods"),
+        ("describe a -n ns", ""),
+        ("plans a -n ns", "no plans yet"),
         ("list --local", "nothing runs here; `elasticjob run` begins it"),
         ("--version", ""),
     ],
 )
-def test_a_plain_command_line_imports_only_what_it_needs(
-    line: str, said: str, kubeconfig: Path, tmp_path: Path
+async def test_a_plain_command_line_imports_only_what_it_needs(
+    line: str, said: str, tmp_path: Path
 ) -> None:
     grpc = () if line.startswith("describe") else SLOW
     script = (
@@ -126,11 +81,12 @@ def test_a_plain_command_line_imports_only_what_it_needs(
         "try: main()\n"
         f"finally: print([m for m in {(*grpc, *NOT_TO_READ_A_LINE)} if m in sys.modules])"
     )
-    command = [sys.executable, "-c", script, *line.split()]
-    environ = os.environ | {"KUBECONFIG": str(kubeconfig), "ELASTICJOB_RUNS": str(tmp_path)}
-    done = subprocess.run(
-        command, env=environ, capture_output=True, text=True, timeout=120, check=False
-    )
+    lists = {path: listed() for path in ("GET ", "GET elasticjobs", "GET pods", "GET events")}
+    async with PlayedApi(of_job(played_job()) | NO_REQUESTS | lists).cluster(tmp_path):
+        config = tmp_path / "kubeconfig"
+        done = await asyncio.to_thread(
+            python, script, *line.split(), KUBECONFIG=config, ELASTICJOB_RUNS=tmp_path
+        )
     assert done.stderr.startswith(said), done.stderr
     assert bool(done.stderr) == bool(said), done.stderr
     assert done.stdout.endswith("[]\n"), done.stdout
@@ -145,15 +101,7 @@ def test_the_runs_of_this_machine_are_listed_without_what_only_a_cluster_needs(
         "slow = ('asyncio', 'ssl', 'json', 'logging', 'msgspec', 'elasticjob_kube')\n"
         "print([name for name in slow if name in sys.modules])"
     )
-    done = subprocess.run(
-        [sys.executable, "-c", script],
-        env=os.environ | {"ELASTICJOB_RUNS": str(tmp_path)},
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=True,
-    )
-    assert done.stdout == "[]\n"
+    assert python(script, ELASTICJOB_RUNS=tmp_path).stdout == "[]\n"
 
 
 @pytest.mark.parametrize(
@@ -219,18 +167,14 @@ def test_a_command_that_queries_no_master_does_not_import_grpc(name: str) -> Non
         "import sys; from elasticjob_cli.main import command_line\n"
         f"command_line([{name!r}]); print([m for m in {SLOW} if m in sys.modules])"
     )
-    command = [sys.executable, "-c", script]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=True)
-    assert done.stdout == "[]\n"
+    assert python(script).stdout == "[]\n"
 
 
 def test_ranks_are_asked_for_without_what_only_stored_answers_need() -> None:
     script = (
         "import sys, elasticjob_client.answers; print('google.protobuf.json_format' in sys.modules)"
     )
-    command = [sys.executable, "-c", script]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=True)
-    assert done.stdout == "False\n"
+    assert python(script).stdout == "False\n"
 
 
 @pytest.mark.parametrize("name", COMMANDS)
@@ -262,8 +206,7 @@ def test_ctrl_c_while_a_command_is_imported_prints_nothing() -> None:
         "sys.meta_path.insert(0, CtrlC())\n"
         "from elasticjob_cli.main import main; main()"
     )
-    command = [sys.executable, "-c", script, "list"]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    done = python(script, "list")
     assert (done.returncode, done.stdout, done.stderr) == (130, "", "")
 
 
@@ -273,14 +216,8 @@ def test_nothing_slow_is_imported_before_ctrl_c_is_handled() -> None:
         "import sys; before = set(sys.modules); import elasticjob_cli.main\n"
         "print((set(sys.modules) - before) & {'logging', 'asyncio', 'typer', 'inspect'})"
     )
-    done = subprocess.run(
-        [sys.executable, "-S", "-c", script],
-        env=os.environ | {"PYTHONPATH": str(Path(elasticjob_cli.__file__).parents[1])},
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=True,
-    )
+    packages = Path(elasticjob_cli.__file__).parents[1]
+    done = ran(sys.executable, "-S", "-c", script, PYTHONPATH=packages)
     assert done.stdout == "set()\n"
 
 
@@ -335,6 +272,27 @@ def test_a_wrong_command_line_is_a_usage_error_before_anything_is_asked_or_start
     assert result.stdout == ""
 
 
+@pytest.mark.parametrize(
+    ("line", "code", "said"),
+    [
+        ("scale nobody", 2, "give either a size or --remove"),
+        ("scale nobody many", 2, "size 'many' is not valid: give the new size (8)"),
+        ("wait nobody --for=done", 2, "'done' is not a phase of a job: give pending, "),
+        ("list --phase=busy", 2, "'busy' is not a phase of a job"),
+        ("list --context=else", 1, "no usable kubeconfig: "),
+    ],
+)
+def test_an_impossible_request_prints_one_line_with_the_remedy_and_no_traceback(
+    line: str, code: int, said: str
+) -> None:
+    arguments = line.split()
+    environ = {"KUBECONFIG": "/nonexistent"}
+    result = CliRunner(env=environ).invoke(command_line(arguments[:1]), arguments)
+    assert (result.exit_code, result.stdout, result.stderr.count("\n")) == (code, "", 1)
+    assert result.stderr.startswith("error: ")
+    assert said in result.stderr
+
+
 def test_a_wrong_choice_is_refused_with_the_choices_alone() -> None:
     result = CliRunner().invoke(command_line(["list"]), ["list", "-o", "nonsense"])
     assert "Invalid value for '--output' / '-o': 'nonsense' is not one of" in result.output
@@ -365,34 +323,21 @@ def test_the_options_of_a_command_to_run_are_its_own(tmp_path: Path) -> None:
     assert "there is no such file or program" in result.output
 
 
-def elasticjob(redirection: str) -> subprocess.CompletedProcess[str]:
-    """Run a command that prints a table, in a shell."""
-    script = (
-        f'"$0" -m elasticjob_cli.main submit "$1" --image i --dry-run client -o yaml {redirection}'
-    )
-    command = ["sh", "-c", script, sys.executable, __file__]
-    return subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
-
-
-def test_output_that_cannot_be_written_is_one_line_and_no_traceback() -> None:
-    done = elasticjob(">/dev/full")
-    assert done.returncode == 1
-    assert done.stderr.splitlines() == [
-        "error: the output cannot be written: No space left on device"
-    ]
-
-
-def test_closed_output_is_not_an_error() -> None:
-    done = elasticjob(">&-")
-    assert (done.returncode, done.stderr) == (0, "")
-
-
-def test_doctor_runs_with_closed_output() -> None:
-    command = [
-        "sh",
-        "-c",
-        '"$0" -m elasticjob_cli.main doctor --kubeconfig /nonexistent >&-',
-        sys.executable,
-    ]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
-    assert (done.returncode, done.stderr) == (1, "")
+@pytest.mark.parametrize(
+    ("line", "code", "said"),
+    [
+        (
+            f"submit {__file__} --image i --dry-run client -o yaml >/dev/full",
+            1,
+            "error: the output cannot be written: No space left on device\n",
+        ),
+        (f"submit {__file__} --image i --dry-run client -o yaml >&-", 0, ""),
+        ("doctor --kubeconfig /nonexistent >&-", 1, ""),
+    ],
+    ids=["full", "closed", "closed for doctor"],
+)
+def test_output_that_cannot_be_written_is_a_line_and_closed_output_is_no_error(
+    line: str, code: int, said: str
+) -> None:
+    done = ran("sh", "-c", f'"$0" -m elasticjob_cli.main {line}', sys.executable)
+    assert (done.returncode, done.stderr) == (code, said)

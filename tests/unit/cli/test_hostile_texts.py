@@ -32,7 +32,9 @@ from elasticjob_client.errors import ClientError
 from elasticjob_client.related import Event, Regarding
 from google.protobuf.message import Message
 from msgspec.structs import replace
-from rich.console import Console, RenderableType
+from rich.console import RenderableType
+
+from tests.support.shown import shown
 
 pytestmark = pytest.mark.guarantee("others-texts-are-shown-plainly")
 
@@ -120,10 +122,7 @@ VIEWS: dict[str, RenderableType] = {
 
 @pytest.mark.parametrize("view", VIEWS)
 def test_what_others_write_is_escaped(view: str) -> None:
-    screen = Console(width=1000, markup=False)
-    with screen.capture() as captured:
-        screen.print(VIEWS[view])
-    text = captured.get()
+    text = shown(VIEWS[view], width=1000)
     assert r"\u001b[31m\u009b\u202e\nx" in text
     assert not set(text) & set(BAD[:7].replace("[31m", ""))
     assert not [line for line in text.splitlines() if line.startswith("x")]

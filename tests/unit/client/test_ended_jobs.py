@@ -2,28 +2,20 @@
 
 from __future__ import annotations
 
-import base64
 from pathlib import Path
 
 import pytest
-from elasticjob_api import names
-from elasticjob_api.answers import pack
 from elasticjob_api.v1 import job_pb2
 from elasticjob_client.answers import open_master_or_report, stored_master
 from elasticjob_client.errors import JobEnded, MasterUnavailable
 from elasticjob_client.jobs import set_run_policy
 from elasticjob_client.waiting import wait_for
 
-from tests.support.played_api import PlayedApi
+from tests.support.played_api import PlayedApi, of_job, played_job
 
 
 async def test_a_job_that_has_ended_is_not_suspended(tmp_path: Path) -> None:
-    job = {
-        "metadata": {"name": "a", "namespace": "ns", "uid": "u"},
-        "spec": {"framework": "custom", "replicaSpecs": {"worker": {"template": {}}}},
-        "status": {"phase": "Succeeded"},
-    }
-    api = PlayedApi({"GET elasticjobs/a": job, "PATCH elasticjobs/a": job})
+    api = PlayedApi(of_job(played_job("Succeeded")))
     async with api.cluster(tmp_path) as cluster:
         with pytest.raises(JobEnded, match="job ns/a has ended, as Succeeded"):
             await set_run_policy(cluster, "a", suspend=True)
@@ -40,15 +32,9 @@ async def test_a_job_that_has_ended_is_not_suspended(tmp_path: Path) -> None:
 async def test_the_auto_scaler_of_a_job_that_has_ended_waits_for_nothing(
     tmp_path: Path, phase: str, waits_for: str
 ) -> None:
-    job = {
-        "metadata": {"name": "a", "namespace": "ns", "uid": "u"},
-        "spec": {"framework": "custom", "replicaSpecs": {"worker": {"template": {}}}},
-        "status": {"phase": phase},
-    }
     last = job_pb2.Autoscaling(enabled=True, waiting_for="the world to train, which is waiting")
-    packed = pack(job_pb2.StoredAnswers(job_uid="u", autoscaling=last))
-    stored = {"binaryData": {names.REPORT_KEY: base64.b64encode(packed).decode()}}
-    api = PlayedApi({"GET elasticjobs/a": job, "GET configmaps/a-query": stored})
+    stored = job_pb2.StoredAnswers(job_uid="u", autoscaling=last)
+    api = PlayedApi(of_job(played_job(phase), stored))
     async with api.cluster(tmp_path) as cluster:
         found = await stored_master(cluster, "a", MasterUnavailable("it has no master"))
     assert (await found.get("Autoscaling")).waiting_for == waits_for
@@ -58,14 +44,8 @@ async def test_the_end_of_a_job_is_one_line_with_the_last_line_of_its_traceback(
     tmp_path: Path,
 ) -> None:
     trace = 'Traceback (most recent call last):\n  File "a.py", line 1\nValueError: no luck'
-    job = {
-        "metadata": {"name": "a", "namespace": "ns", "uid": "u"},
-        "spec": {"framework": "custom", "replicaSpecs": {"worker": {"template": {}}}},
-        "status": {"phase": "Failed", "message": f"worker 0 failed: {trace}"},
-    }
-    packed = pack(job_pb2.StoredAnswers(job_uid="u"))
-    stored = {"binaryData": {names.REPORT_KEY: base64.b64encode(packed).decode()}}
-    api = PlayedApi({"GET elasticjobs/a": job, "GET configmaps/a-query": stored})
+    job = played_job("Failed", message=f"worker 0 failed: {trace}")
+    api = PlayedApi(of_job(job, job_pb2.StoredAnswers(job_uid="u")))
     end = (
         "job ns/a has ended, as Failed: worker 0 failed: Traceback (most recent call last): … "
         "ValueError: no luck"
@@ -81,14 +61,7 @@ async def test_the_end_of_a_job_is_one_line_with_the_last_line_of_its_traceback(
 async def test_a_query_reads_the_job_once_to_find_its_master_and_once_for_its_end(
     tmp_path: Path,
 ) -> None:
-    job = {
-        "metadata": {"name": "a", "namespace": "ns", "uid": "u"},
-        "spec": {"framework": "custom", "replicaSpecs": {"worker": {"template": {}}}},
-        "status": {"phase": "Succeeded"},
-    }
-    packed = pack(job_pb2.StoredAnswers(job_uid="u"))
-    stored = {"binaryData": {names.REPORT_KEY: base64.b64encode(packed).decode()}}
-    api = PlayedApi({"GET elasticjobs/a": job, "GET configmaps/a-query": stored})
+    api = PlayedApi(of_job(played_job("Succeeded"), job_pb2.StoredAnswers(job_uid="u")))
     async with api.cluster(tmp_path) as cluster, open_master_or_report(cluster, "a"):
         pass
     assert api.requests.count("GET elasticjobs/a") == 2

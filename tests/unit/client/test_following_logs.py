@@ -9,27 +9,16 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from aiohttp import web
 from elasticjob_api import names
 from elasticjob_api.meta import Json
-from elasticjob_client.access import Access
-from elasticjob_client.cluster import open_cluster
 from elasticjob_client.errors import ClientError, NoLogs
 from elasticjob_client.job_logs import job_logs
 from elasticjob_client.logs import LogOptions
 from elasticjob_client.members import Choice
 
-from tests.support.kubeconfig import write_kubeconfig
+from tests.support.played_api import PlayedApi, listed, played_job
 
 LINES = 5000
-JOB: Json = {
-    "metadata": {"name": "a", "namespace": "ns", "uid": "u", "resourceVersion": "1"},
-    "spec": {"framework": "custom", "replicaSpecs": {"worker": {"template": {}}}},
-    "status": {
-        "phase": "Running",
-        "replicaStatuses": {"worker": {"desired": 1, "highestIndex": 1}},
-    },
-}
 POD: Json = {
     "metadata": {
         "name": "a-worker-0",
@@ -55,54 +44,13 @@ POD: Json = {
 }
 
 
-class ApiServer:
-    """An API server with a job and its pods, which write many lines."""
-
-    def __init__(
-        self,
-        *,
-        lists_pods: bool = True,
-        pods: Sequence[Json] = (POD,),
-        deleted: Sequence[str] = (),
-        phase: str = "Running",
-    ) -> None:
-        self._lists_pods = lists_pods
-        self._pods = pods
-        self._deleted = deleted
-        self._job = JOB | {"status": JOB["status"] | {"phase": phase}}
-        self._ends = asyncio.Event()
-
-    async def __aenter__(self) -> str:
-        app = web.Application()
-        app.router.add_route("*", "/{path:.*}", self._answer)
-        self._runner = web.AppRunner(app, shutdown_timeout=1)
-        await self._runner.setup()
-        await web.TCPSite(self._runner, "127.0.0.1", 0).start()
-        return f"http://127.0.0.1:{self._runner.addresses[0][1]}"
-
-    async def __aexit__(self, *_: object) -> None:
-        self._ends.set()
-        await self._runner.cleanup()
-
-    async def _answer(self, request: web.Request) -> web.StreamResponse:
-        if "watch" in request.query:
-            await self._ends.wait()
-        if request.path.endswith(tuple(f"/{name}/log" for name in self._deleted)):
-            return web.json_response({"reason": "NotFound", "message": "pod not found"}, status=404)
-        if request.path.endswith("/log"):
-            return web.Response(
-                text="".join(f"2026-01-01T00:00:00Z line {each}\n" for each in range(LINES))
-            )
-        if request.path.endswith("/elasticjobs/a"):
-            return web.json_response(self._job)
-        if request.path.endswith("/pods"):
-            found: dict[str, Any] = {"metadata": {"resourceVersion": "1"}, "items": self._pods}
-            return (
-                web.json_response(found)
-                if self._lists_pods
-                else web.json_response({"message": "no"}, status=403)
-            )
-        return web.json_response({"reason": "NotFound", "message": "not found"}, status=404)
+def api(*pods: Json, phase: str = "Running", deleted: Sequence[str] = ()) -> PlayedApi:
+    """Return an API server with a job and its pods, which write many lines."""
+    text = "".join(f"2026-01-01T00:00:00Z line {each}\n" for each in range(LINES))
+    found = [each["metadata"]["name"] for each in pods]
+    logs = {f"GET pods/{name}/log": text for name in found if name not in deleted}
+    job = played_job(phase, replicaStatuses={"worker": {"desired": 1, "highestIndex": 1}})
+    return PlayedApi({"GET elasticjobs/a": job, "GET pods": listed(*pods)} | logs)
 
 
 def pod(index: int, **status: Any) -> Json:
@@ -122,38 +70,32 @@ WITHOUT_IMAGE = pod(
 )
 
 
-def access(directory: Path, url: str) -> Access:
-    """Return access to a server, by a kubeconfig."""
-    return Access(write_kubeconfig(directory / "kubeconfig", url), namespace="ns")
-
-
 async def test_a_reader_that_has_enough_ends_it_although_many_lines_wait(tmp_path: Path) -> None:
-    async with ApiServer() as url, open_cluster(access(tmp_path, url)) as cluster:
+    async with api(POD).cluster(tmp_path) as cluster:
         followed = job_logs(
             cluster, "a", Choice(every=True), LogOptions(), follow=True, notify=print
         )
         async with asyncio.timeout(30), aclosing(followed) as lines:
             assert (await anext(lines)).text == "line 0"
-            for _ in range(
-                10
-            ):  # turns of the loop, in which as many lines come as there is room for
+            for _ in range(10):  # turns of the loop: as many lines come as there is room for
                 await asyncio.sleep(0)
 
 
 async def test_a_user_without_permission_to_list_pods_gets_one_message(tmp_path: Path) -> None:
-    async with ApiServer(lists_pods=False) as url, open_cluster(access(tmp_path, url)) as cluster:
+    forbidden = PlayedApi({"GET elasticjobs/a": played_job(), "GET pods": 403})
+    async with forbidden.cluster(tmp_path) as cluster:
         followed = job_logs(cluster, "a", Choice(), LogOptions(), follow=True, notify=print)
         with pytest.raises(ClientError, match="pods of ns"):
             await anext(followed)
 
 
 async def texts(
-    directory: Path, server: ApiServer, choice: Choice, *, follow: bool = False
+    directory: Path, server: PlayedApi, choice: Choice, *, follow: bool = False
 ) -> tuple[int, list[str], ClientError | None]:
     """Read logs to their end; return the number of lines, the notices and the error."""
     notices: list[str] = []
     count = 0
-    async with server as url, open_cluster(access(directory, url)) as cluster:
+    async with server.cluster(directory) as cluster:
         found = job_logs(cluster, "a", choice, LogOptions(), follow=follow, notify=notices.append)
         try:
             async with asyncio.timeout(60), aclosing(found) as lines:
@@ -168,7 +110,7 @@ async def texts(
 async def test_pods_that_cannot_start_have_no_logs_and_say_why(
     tmp_path: Path, follow: bool
 ) -> None:
-    server = ApiServer(pods=[REJECTED, WITHOUT_IMAGE], phase="Failed")
+    server = api(REJECTED, WITHOUT_IMAGE, phase="Failed")
     count, notices, error = await texts(tmp_path, server, Choice(every=True), follow=follow)
     assert (count, notices) == (
         0,
@@ -183,12 +125,12 @@ async def test_pods_that_cannot_start_have_no_logs_and_say_why(
 async def test_a_member_that_does_not_exist_is_an_error_after_the_logs_of_the_others(
     tmp_path: Path,
 ) -> None:
-    count, _, error = await texts(tmp_path, ApiServer(), Choice(ranks=(0, 7)))
+    count, _, error = await texts(tmp_path, api(POD), Choice(ranks=(0, 7)))
     assert (count, str(error)) == (LINES, "there is no member of rank 7 now")
 
 
 async def test_a_pod_without_a_log_is_no_error_beside_one_with_a_log(tmp_path: Path) -> None:
-    server = ApiServer(pods=[POD, WITHOUT_IMAGE])
+    server = api(POD, WITHOUT_IMAGE)
     count, notices, error = await texts(tmp_path, server, Choice(every=True))
     assert (count, error) == (LINES, None)
     assert notices == ["pod a-worker-1 has no log: ImagePullBackOff: no x"]
@@ -200,14 +142,14 @@ RUNNING = pod(1, phase="Running", containerStatuses=POD["status"]["containerStat
 async def test_a_pod_that_is_deleted_before_its_log_is_read_is_no_error_beside_others(
     tmp_path: Path,
 ) -> None:
-    server = ApiServer(pods=[POD, RUNNING], deleted=["a-worker-1"])
+    server = api(POD, RUNNING, deleted=["a-worker-1"])
     count, notices, error = await texts(tmp_path, server, Choice(every=True))
     assert (count, error) == (LINES, None)
     assert notices == ["pod a-worker-1 has no log: it has been deleted"]
 
 
 async def test_there_is_no_log_if_every_chosen_pod_was_deleted_meanwhile(tmp_path: Path) -> None:
-    server = ApiServer(pods=[RUNNING], deleted=["a-worker-1"])
+    server = api(RUNNING, deleted=["a-worker-1"])
     count, _, error = await texts(tmp_path, server, Choice(every=True))
     assert count == 0
     assert isinstance(error, NoLogs)
@@ -220,8 +162,7 @@ async def test_who_waits_for_a_log_reads_why_there_is_none_yet(tmp_path: Path) -
         if "ImagePullBackOff" in text:
             noticed.set()
 
-    server = ApiServer(pods=[WITHOUT_IMAGE])
-    async with server as url, open_cluster(access(tmp_path, url)) as cluster:
+    async with api(WITHOUT_IMAGE).cluster(tmp_path) as cluster:
         choice = Choice(role="worker")
         found = job_logs(cluster, "a", choice, LogOptions(), follow=True, notify=notify)
         reading = asyncio.ensure_future(anext(found))

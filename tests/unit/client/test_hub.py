@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ssl
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -11,22 +10,17 @@ from aiohttp.test_utils import make_mocked_request
 from elasticjob_client import hub
 from elasticjob_client.hub import Users
 from elasticjob_client.jobs_page import JobsPage
-from elasticjob_kube.access import Access
 
+from tests.support.kubeconfig import access_of_nobody
 from tests.support.played_api import PlayedApi
 
 ANSWERS = {"GET ": {"metadata": {}, "items": []}, "POST ": {"status": {"allowed": True}}}
 
 
-async def nobody() -> None:
-    return None
-
-
 @pytest.fixture
 async def users(tmp_path: Path) -> AsyncIterator[Users]:
     async with PlayedApi(ANSWERS).cluster(tmp_path) as cluster:
-        access = Access(cluster.kube.host, ssl.create_default_context(), nobody, None)
-        made = Users(cluster.kube.http, access, [])
+        made = Users(cluster.kube.http, access_of_nobody(cluster.kube.host), [])
         yield made
         await made.close()
 

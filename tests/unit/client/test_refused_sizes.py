@@ -15,7 +15,7 @@ from elasticjob_client.cluster import Cluster
 from elasticjob_client.errors import ClientError, JobEnded
 from elasticjob_client.scaling import SizeChange, parse_size, refusal, removal, request_size
 
-from tests.support.played_api import PlayedApi
+from tests.support.played_api import NO_REQUESTS, PlayedApi
 
 METADATA = {"name": "ux", "namespace": "ns", "uid": "u"}
 
@@ -85,10 +85,7 @@ def test_bounds_roles_and_members_are_checked(change: SizeChange, why: str) -> N
 async def test_a_job_that_takes_no_requests_gets_none(
     tmp_path: Path, phase: str, policy: dict[str, Any], why: str
 ) -> None:
-    api = PlayedApi(
-        {"GET elasticjobs/ux": job(phase, **policy), "GET scaleins": {"items": []}}
-        | {"GET scaleouts": {"items": []}, "GET scaleplans": {"items": []}}
-    )
+    api = PlayedApi(NO_REQUESTS | {"GET elasticjobs/ux": job(phase, **policy)})
     ended = phase in ("Succeeded", "Failed", "Stopped")
     for text in ("4", "+1"):
         async with api.cluster(tmp_path) as cluster:
@@ -107,7 +104,7 @@ async def test_a_difference_is_left_to_the_operator_while_other_requests_are_und
         "spec": {"jobName": "ux"},
     }
     api = PlayedApi(
-        {f"GET {kind}": {"items": []} for kind in ("scaleins", "scaleouts", "scaleplans")}
+        NO_REQUESTS
         | {"GET elasticjobs/ux": job(), f"GET {pending}": {"items": [request]}}
         | {"POST scaleouts": {"metadata": {"name": "ux-1"}}}
     )
@@ -129,10 +126,8 @@ async def test_python_sets_the_size_of_a_resume_and_requests_no_size_that_the_jo
     tmp_path: Path, policy: dict[str, Any], size: int, asked: list[dict[str, Any]]
 ) -> None:
     found = job("Suspended" if policy else "Running", **policy)
-    api = PlayedApi(
-        {f"GET {kind}": {"items": []} for kind in ("scaleins", "scaleouts", "scaleplans")}
-        | {"GET elasticjobs/ux": found, "PATCH elasticjobs/ux": found}
-    )
+    about = {"GET elasticjobs/ux": found, "PATCH elasticjobs/ux": found}
+    api = PlayedApi(NO_REQUESTS | about)
     async with api.cluster(tmp_path) as cluster:
 
         async def session() -> Cluster:

@@ -15,17 +15,13 @@ import pytest
 from aiohttp import web
 from elasticjob_client import sign_in
 from elasticjob_client.hub import serve_hub
-from elasticjob_kube.access import Access
 
-from tests.support.self_signed import self_signed
+from tests.support.kubeconfig import access_of_nobody
+from tests.support.self_signed import write_pair
 from tests.support.served_app import served_app
 from tests.support.wait import until
 
 GARBAGE = 40
-
-
-async def nobody() -> None:
-    return None
 
 
 class Api:
@@ -69,12 +65,10 @@ class Hub:
 
 @pytest.fixture
 async def hub(tmp_path: Path) -> AsyncIterator[Hub]:
-    pair = self_signed("hub")
-    (tmp_path / "tls.crt").write_bytes(pair.certificate_pem)
-    (tmp_path / "tls.key").write_bytes(pair.key_pem)
+    write_pair(tmp_path, "hub")
     api = Api()
     async with served_app(api.app) as port:
-        access = Access(f"http://127.0.0.1:{port}", ssl.create_default_context(), nobody, None)
+        access = access_of_nobody(f"http://127.0.0.1:{port}")
         async with serve_hub(access, tmp_path, host="127.0.0.1") as url:
             yield Hub(url, api)
             api.refusing.set()

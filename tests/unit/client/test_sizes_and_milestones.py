@@ -12,7 +12,7 @@ from elasticjob_client.errors import ClientError, JobEnded, NotInTime
 from elasticjob_client.scaling import SizeChange, parse_size, removal, size_change
 from elasticjob_client.waiting import parse_milestone, wait_for
 
-from tests.support.played_api import PlayedApi
+from tests.support.played_api import PlayedApi, of_job, played_job
 
 
 @pytest.mark.parametrize(
@@ -99,18 +99,12 @@ def test_what_is_no_milestone_is_refused_with_what_would_be_one(milestone: str) 
 
 
 async def test_a_wait_of_0_seconds_asks_for_the_present_state(tmp_path: Path) -> None:
-    found = {
-        "metadata": {"name": "a", "namespace": "ns", "uid": "u", "resourceVersion": "1"},
-        "spec": {"framework": "custom", "replicaSpecs": {"worker": {"template": {}}}},
-    }
-    succeeded = PlayedApi({"GET elasticjobs/a": found | {"status": {"phase": "Succeeded"}}})
-    async with succeeded.cluster(tmp_path) as cluster:
+    async with PlayedApi(of_job(played_job("Succeeded"))).cluster(tmp_path) as cluster:
         for milestone in ("succeeded", "ended"):
             reached = await wait_for(cluster, "a", milestone, seconds=0)
             assert reached.status.phase == "Succeeded"
         with pytest.raises(JobEnded):
             await wait_for(cluster, "a", "running", seconds=0)
-    running = PlayedApi({"GET elasticjobs/a": found | {"status": {"phase": "Running"}}})
-    async with running.cluster(tmp_path) as cluster:
+    async with PlayedApi(of_job(played_job())).cluster(tmp_path) as cluster:
         with pytest.raises(NotInTime, match="has not come within 0 s; it is Running"):
             await wait_for(cluster, "a", "ended", seconds=0)

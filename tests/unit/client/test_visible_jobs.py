@@ -13,7 +13,7 @@ from aiohttp import web
 from elasticjob_client.visible_jobs import JobsReader
 from elasticjob_dashboard.jobs import MOST_JOBS
 
-from tests.support.played_api import PlayedApi
+from tests.support.played_api import NO_REQUESTS, PlayedApi, listed, played_job
 
 JOBS = 500
 LARGEST = 512 << 10
@@ -68,38 +68,20 @@ async def test_large_jobs_of_others_take_little_memory_and_some_of_them_are_show
     assert most < 96 * MEGABYTE
 
 
-JOB = {
-    "metadata": {"name": "a", "namespace": "ns", "uid": "u"},
-    "spec": {"framework": "custom", "replicaSpecs": {"worker": {"template": {}}}},
-}
 POOL = {"metadata": {"name": "gpus", "namespace": "ns"}, "status": {"used": "cpu 1/4"}}
 
 
-class SmallCluster(PlayedApi):
-    """An API server with a job, and an answer about pools."""
-
-    async def _answer(self, request: web.Request) -> web.Response:
-        if request.method == "POST":
-            return web.json_response({"status": {"allowed": True}})
-        if request.path.endswith("elasticpools"):
-            return web.json_response(self.answers["body"], status=self.answers["status"])
-        items = [JOB] if request.path.endswith("elasticjobs") else []
-        return web.json_response({"metadata": {}, "items": items})
-
-
 @pytest.mark.parametrize(
-    ("status", "body", "pools"),
-    [
-        (200, {"metadata": {}, "items": [POOL]}, ["ns/gpus"]),
-        (403, {"reason": "Forbidden", "message": "no"}, []),
-        (404, {}, []),
-    ],
+    ("answer", "pools"),
+    [(listed(POOL), ["ns/gpus"]), (403, []), (404, [])],
     ids=["seen", "not allowed", "older definitions"],
 )
 async def test_pools_are_read_where_they_exist_and_the_user_may_list_them(
-    status: int, body: Any, pools: list[str], tmp_path: Path
+    answer: Any, pools: list[str], tmp_path: Path
 ) -> None:
-    async with SmallCluster({"status": status, "body": body}).cluster(tmp_path) as cluster:
+    jobs = {"GET elasticjobs": listed(played_job()), "POST ": {"status": {"allowed": True}}}
+    api = PlayedApi(jobs | NO_REQUESTS | {"GET elasticpools": answer})
+    async with api.cluster(tmp_path) as cluster:
         seen = await JobsReader(cluster, "ns").read()
     assert [job.name for job in seen.jobs] == ["a"]
     assert [pool.row["name"] for pool in seen.pools] == pools

@@ -17,7 +17,7 @@ from elasticjob_dashboard import stream
 from elasticjob_dashboard.data import Sections, sections_of
 from elasticjob_dashboard.stream import Streams, changes
 
-from tests.support.self_signed import self_signed
+from tests.support.self_signed import server_context
 from tests.support.served_app import served_app
 from tests.support.wait import until
 
@@ -111,16 +111,12 @@ async def test_a_reader_that_does_not_read_is_disconnected(served: Served) -> No
 async def test_a_connection_with_tls_that_is_lost_ends_its_stream_without_an_error(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    pair = self_signed("page")
-    file = tmp_path / "tls.pem"
-    file.write_bytes(pair.certificate_pem + pair.key_pem)
-    tls = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
-    tls.load_cert_chain(file)
+    certificate, tls = server_context(tmp_path, "page")
     served = Served()
     app = web.Application()
     app.router.add_get("/stream", served.answer)
     async with served_app(app, tls) as port:
-        context = ssl.create_default_context(cadata=pair.certificate_pem.decode())
+        context = ssl.create_default_context(cadata=certificate)
         context.check_hostname = False
         _, writer = await asyncio.open_connection("127.0.0.1", port, ssl=context)
         writer.write(b"GET /stream HTTP/1.1\r\nHost: a\r\n\r\n")

@@ -17,7 +17,7 @@ from elasticjob_kube import guarded_server, open_files
 from elasticjob_kube.guarded_server import GuardedServer, healthy
 
 from tests.support.no_file import no_file
-from tests.support.self_signed import self_signed
+from tests.support.self_signed import server_context
 from tests.support.wait import until
 
 MOST = 10
@@ -28,11 +28,7 @@ Client = tuple[asyncio.StreamReader, asyncio.StreamWriter]
 
 @pytest.fixture
 def context(tmp_path: Path) -> ssl.SSLContext:
-    pair = self_signed("server")
-    (tmp_path / "pair.pem").write_bytes(pair.certificate_pem + pair.key_pem)
-    made = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
-    made.load_cert_chain(tmp_path / "pair.pem")
-    return made
+    return server_context(tmp_path, "server")[1]
 
 
 @asynccontextmanager

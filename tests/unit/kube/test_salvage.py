@@ -22,6 +22,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.support.kubeconfig import write_kubeconfig
+from tests.support.served_app import served_app
 from tests.support.wait import until
 
 
@@ -97,15 +98,10 @@ class Server:
 async def session(server: Server, directory: Path) -> AsyncIterator[Kube]:
     app = web.Application()
     app.router.add_route("*", "/{path:.*}", server.handle)
-    runner = web.AppRunner(app, shutdown_timeout=0.1)
-    await runner.setup()
-    await web.TCPSite(runner, "127.0.0.1", 0).start()
-    path = write_kubeconfig(directory / "kubeconfig", f"http://127.0.0.1:{runner.addresses[0][1]}")
-    try:
+    async with served_app(app) as port:
+        path = write_kubeconfig(directory / "kubeconfig", f"http://127.0.0.1:{port}")
         async with connect(user_agent="test", kubeconfig=path) as kube:
             yield kube
-    finally:
-        await runner.cleanup()
 
 
 @pytest.mark.guarantee("unreadable-object")

@@ -15,6 +15,7 @@ from elasticjob_kube.resources import PODS, SERVICES
 from elasticjob_kube.session import Kube, connect
 
 from tests.support.kubeconfig import write_kubeconfig
+from tests.support.served_app import served_app
 
 
 @asynccontextmanager
@@ -31,17 +32,9 @@ async def server(asked: list[str], answer: asyncio.Event, directory: Path) -> As
 
     app = web.Application()
     app.router.add_route("*", "/{path:.*}", handle)
-    runner = web.AppRunner(app)
-    await runner.setup()
-    site = web.TCPSite(runner, "127.0.0.1", 0)
-    await site.start()
-    try:
-        yield write_kubeconfig(
-            directory / "kubeconfig", f"http://127.0.0.1:{runner.addresses[0][1]}"
-        )
-    finally:
+    async with served_app(app) as port:
+        yield write_kubeconfig(directory / "kubeconfig", f"http://127.0.0.1:{port}")
         answer.set()
-        await runner.cleanup()
 
 
 async def test_requests_of_low_priority_leave_connections_for_others(tmp_path: Path) -> None:

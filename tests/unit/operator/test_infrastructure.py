@@ -29,7 +29,6 @@ from elasticjob_kube.resources import (
     VOLCANO_POD_GROUPS,
     Resource,
 )
-from elasticjob_operator.certificates import new_job_secrets
 from elasticjob_operator.core.manifests import gang, infrastructure, pods
 from elasticjob_operator.core.manifests.infrastructure import correction_patch
 from elasticjob_operator.core.manifests.master_pod import master_pod
@@ -390,31 +389,6 @@ async def test_what_an_operator_of_another_version_has_made_is_corrected_by_the_
     assert cluster.kube.writes == writes, "what is as it should be is only read"
 
 
-async def test_what_was_deleted_comes_back_and_a_new_secret_is_reported(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    cluster = Cluster()
-    await cluster.start()
-    made_keys = list[str]()
-
-    def counted(job_name: str, namespace: str, now: float) -> dict[str, bytes]:
-        made_keys.append(job_name)
-        return new_job_secrets(job_name, namespace, now)
-
-    monkeypatch.setattr("elasticjob_operator.ensure_infrastructure.new_job_secrets", counted)
-    name = names.master_service(JOB)
-    cluster.kube.remove(SERVICES, name)
-    await _again(cluster)
-    assert (SERVICES, name) in cluster.kube.objects
-    assert made_keys == [], "keys are made when they are needed"
-    cluster.kube.remove(SECRETS, name)
-    events = await ensure_infrastructure(cluster.operator.session, cluster.job(), has_pods=True)
-    assert (SECRETS, name) in cluster.kube.objects
-    assert [event.reason for event in events] == ["MadeAnew"]
-    assert await ensure_infrastructure(cluster.operator.session, cluster.job()) == []
-    assert made_keys == [JOB]
-
-
 async def test_before_another_master_is_made_it_is_checked_that_it_can_run() -> None:
     cluster = Cluster()
     await cluster.start()
@@ -527,19 +501,6 @@ async def test_a_request_of_the_master_s_that_is_no_quantity_is_refused_with_the
     assert "spec.master: 'many' is not a quantity" in cluster.job().status.message
     with pytest.raises(Refused, match=r"spec\.master\.resources: 'many' is not a quantity"):
         await ensure_infrastructure(cluster.operator.session, job(cluster._body))
-
-
-async def test_a_quantity_of_an_init_container_that_is_none_fails_the_job_with_the_field() -> None:
-    init = {"name": "first", "resources": {"limits": {"memory": "much"}}}
-    template = {
-        "spec": {"containers": [{"name": "train", "command": ["t"]}], "initContainers": [init]}
-    }
-    cluster = Cluster(worker={"template": template}, **policy("volcano"))
-    await cluster.start()
-    assert (
-        "spec.replicaSpecs.worker.template: 'much' is not a quantity"
-        in cluster.job().status.message
-    )
 
 
 def test_nothing_but_what_the_manifests_depend_on_makes_them_checked_again() -> None:

@@ -132,6 +132,7 @@ async def test_a_lost_secret_replaces_all_pods_members_first() -> None:
     await cluster.settle()
     assert pod_names(cluster) == ["job-worker-0-1", "job-worker-1-2"]
     assert pod_names(cluster, names.ROLE_MASTER) == ["job-master-1"]
+    assert "MadeAnew: Secret job-master was deleted" in str(await cluster.events())
     assert cluster.job().status.restarts == cluster.job().status.master.restarts == 0
     cluster.operator = Operator(cluster.kube)
     await cluster.settle()

@@ -43,28 +43,6 @@ def test_a_version_that_the_store_has_already_returns_no_key() -> None:
     assert store.job_keys() == []
 
 
-async def test_a_refusal_is_reported_in_the_jobs_status_until_it_ends(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    cluster = Cluster(replicas=2)
-
-    def refusing(resource: Resource, body: Json) -> None:
-        if resource == PODS and names.LABEL_INDEX in body["metadata"]["labels"]:
-            raise Refused(403, "Forbidden", "exceeded quota: pods=1")
-
-    cluster.kube.before_create = refusing
-    await cluster.create(ELASTIC_JOBS, cluster._body)
-    await cluster.operator.watch()
-    for _ in range(2):
-        with pytest.raises(Retry, match="exceeded quota"):
-            await cluster.operator.reconciler.reconcile(KEY)
-    assert "exceeded quota: pods=1" in cluster.job().status.message
-    cluster.kube.before_create = None
-    await cluster.settle()
-    assert cluster.job().status.message == ""
-    cluster.check_final_state()
-
-
 async def test_pods_that_a_quota_refuses_do_not_delay_the_next_step_of_a_plan() -> None:
     cluster = Cluster(replicas=3)
     limit_pods(cluster, 1)
@@ -259,6 +237,10 @@ BAD_TEMPLATES: list[tuple[Any, str]] = [
     (
         {"spec": {"containers": [{"command": ["t"], "resources": {"limits": {"cpu": "many"}}}]}},
         "spec.replicaSpecs.worker.template: 'many' is not a quantity such as 500m",
+    ),
+    (
+        {"spec": {"initContainers": [{"resources": {"limits": {"memory": "much"}}}]}},
+        "spec.replicaSpecs.worker.template: 'much' is not a quantity",
     ),
     ({"metadata": "x", "spec": {"containers": [{"command": ["t"]}]}}, "at `$.metadata`"),
 ]

@@ -28,14 +28,7 @@ _CURVE_FACTOR = 2
 
 @dataclass(frozen=True)
 class Evidence:
-    """All that a belief follows from.
-
-    Attributes:
-        rates: the measured rates, their noise, and where nodes end.
-        size: the present size.
-        bounds: the sizes that may be requested.
-        objective: what the size is chosen for.
-    """
+    """All that a belief follows from."""
 
     rates: MeasuredRates
     size: int
@@ -48,7 +41,6 @@ class Expectation:
     """The throughput that the model expects at a size.
 
     Attributes:
-        size: the number of members.
         rate: samples per second.
         low: the rate is between `low` and `high` with a likelihood of 90 %.
         high: see `low`.

@@ -37,13 +37,8 @@ class Bounds:
 def candidates(bounds: Bounds, size: int, others: Iterable[int] = ()) -> list[int]:
     """Return the sizes that are worth a thought and may be requested, and the present one.
 
-    These are powers of two, and halves and quarters between them: they fill nodes and divide
-    batches.
-
-    Args:
-        bounds: the sizes allowed.
-        size: the present size.
-        others: further sizes, which count where they are allowed.
+    These are powers of two, halves and quarters between them, which fill nodes and divide batches,
+    and those of the `others` that are allowed.
     """
     each = bounds.multiple_of
     found = {bounds.minimum, bounds.maximum, *others}
@@ -70,7 +65,6 @@ class MemberUsage:
     """The use of one member during a measurement window, and its limits.
 
     Attributes:
-        name: the name of its pod.
         cpu: mean cores in use after the warm-up; 0 if unknown.
         cpu_peak: most cores in use in one sample.
         memory: most bytes in use in one sample.
@@ -133,7 +127,6 @@ class UnwrittenRole:
     """A role whose training containers request neither CPU nor memory.
 
     Attributes:
-        indices: the indices of its members that train.
         best_effort: no container of its pods requests anything. Kubernetes cannot add requests to
             such a pod, so it must be replaced.
     """
@@ -147,13 +140,8 @@ class ScalingInputs:
     """The job's present state, limits and measured usage.
 
     Attributes:
-        role: the role that is scaled.
-        size: its present number of members.
-        bounds: the sizes that may be requested.
-        objective: what the size is chosen for.
         horizon: seconds of training that remain, in which a change must regain its cost.
         wall: the present time in seconds since the epoch.
-        roles: the measured usage by role.
         servers: the roles of parameter servers.
         free_resources: cores and bytes that resourceLimits leave; no entry means no limit.
         unwritten: the roles whose members request neither CPU nor memory.
@@ -162,7 +150,6 @@ class ScalingInputs:
             its variables over more of them.
         setting: identifies everything else that the throughput depends on. Rates of one setting do
             not hold for another.
-        window_seconds: the length of a window.
         window_is_over: the latest measurement took a whole window. In the middle of one, only what
             clearly pays and can be undone is decided.
         rate_rises: it belongs to a slow start of the world, so no size is chosen by it.
@@ -194,7 +181,6 @@ class ScalingDecision:
         reason: the numbers behind the decision, for users.
         memory: the auto-scaler's new state. It is kept once the plan exists, or at once if the
             decision changes nothing.
-        size: the new size of the scaled role.
         servers: the new number of parameter servers, by role.
         resources: the new cores and bytes of each member, by role.
         migrate: the new cores and bytes of single members, which are replaced, by pod name.

@@ -31,7 +31,6 @@ class RoleResources:
 
     Attributes:
         each: the resources of every member that is not in `by_index`.
-        by_index: the resources of single members.
         most_memory: the most bytes that one member may have.
         memory_bound: the name of the field that sets `most_memory`.
         requests: cores and bytes that each pod requests, with all its containers.
@@ -71,15 +70,10 @@ class JobScaling:
     """The ElasticJob's scaling settings and present state.
 
     Attributes:
-        role: the role that is scaled.
         desired: the number of its members that the operator maintains.
-        bounds: the sizes that may be requested.
-        enabled: the job is scaled automatically.
-        objective: what the size is chosen for.
         cooldown: seconds that one measurement takes.
         plan_unfinished: a ScalePlan waits or is executed.
         indices: the indices of the role's members that have not succeeded.
-        roles: the resources of each role's members.
         free_resources: cores and bytes that resourceLimits leave.
         most_servers: see `ScalingInputs`.
         setting: see `ScalingInputs`.

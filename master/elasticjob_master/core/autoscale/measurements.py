@@ -37,7 +37,6 @@ class Measurement:
         spread: the standard error of the rate, relative to it, by its variation within the window;
             0 if unknown.
         rises: the rate still rises since the world began, so this is no mean of later windows.
-        window_seconds: the length of a window.
     """
 
     rate: float
@@ -58,11 +57,7 @@ def begin_search(
 ) -> ScalingMemory:
     """Return the memory at the beginning of a search at a size.
 
-    Args:
-        memory: the memory before.
-        size: the size with which the search begins.
-        rates: the rates that still hold; by default all of them.
-        most_plans: see `SizeSearch`.
+    The rates that still hold are all of them by default; `most_plans`: see `SizeSearch`.
     """
     before = memory.search
     search = SizeSearch(

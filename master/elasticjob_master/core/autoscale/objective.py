@@ -161,10 +161,7 @@ def rate_text(objective: Objective, rate: float, size: int) -> str:
 def objective_text(objective: Objective, rate: float, size: int) -> str:
     """Return a text: the objective, and what the present size means for it.
 
-    Args:
-        objective: the objective.
-        rate: samples per second of the present size; 0 if unknown.
-        size: the present size.
+    A rate of 0 is unknown.
     """
     means = meaning_text(objective, rate, size)
     present = f"; {size} members: {means}" if means else ""

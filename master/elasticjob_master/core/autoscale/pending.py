@@ -63,14 +63,8 @@ def fall_back(
 ) -> ScalingDecision | None:
     """Return the decision to remove members that have been missing for too long.
 
-    None: the bounds allow no smaller size.
-
-    Args:
-        memory: the auto-scaler's state.
-        missing: indices of the missing members; the highest stay if the minimum requires them.
-        size: the desired number of members.
-        bounds: the sizes allowed.
-        wall: seconds since the epoch.
+    None: the bounds allow no smaller size. Of the indices that are missing, the highest stay if the
+    minimum requires them.
     """
     removed = sorted(missing)[: max(0, size - bounds.minimum)]
     if not removed:

@@ -111,31 +111,30 @@ class Posterior:
         return ends[0], ends[1]
 
     def gain(self, size: int, other: int, objective: Objective, bonus: float = 0.0) -> Gain:
-        """Return what a size is worth more than another one.
-
-        Args:
-            size: the size.
-            other: the one that it is compared with.
-            objective: says what a rate is worth.
-            bonus: is added to the difference.
-        """
+        """Return what a size is worth more than another one. `bonus` is added to the difference."""
         gain = mean = likelihood = square = 0.0
         for part in self.parts:
             known = part.covariance
             variance = known(size, size) + known(other, other) - 2 * known(size, other)
             deviation = math.sqrt(max(_TINY, variance))
+            scale = 1 / (deviation * _ROOT_2)
             first = objective.worths(part.means[size], size)
             second = objective.worths(part.means[other], other)
+            density = 0.0
             for weight, left, right in zip(part.weights, first, second, strict=True):
                 difference = left - right + bonus
-                score = difference / deviation
-                above = 0.5 * math.erfc(-score / _ROOT_2)
-                density = math.exp(-score * score / 2) / _ROOT_2_PI
-                gain += weight * (difference * above + deviation * density)
-                mean += weight * difference
-                likelihood += weight * above
-                square += weight * (difference * difference + variance)
-        return Gain(gain, gain - mean, likelihood, math.sqrt(max(_TINY, square)))
+                score = difference * scale
+                above = weight * math.erfc(-score)
+                weighted = weight * difference
+                gain += difference * above
+                density += weight * math.exp(-score * score)
+                mean += weighted
+                likelihood += above
+                square += weighted * difference
+            gain += 2 * deviation * density / _ROOT_2_PI
+            square += variance * sum(part.weights)
+        gain /= 2
+        return Gain(gain, gain - mean, likelihood / 2, math.sqrt(max(_TINY, square)))
 
 
 _ROOT_2 = math.sqrt(2)

@@ -48,15 +48,11 @@ class ProfiledJob(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_
     """The needs that one job has shown.
 
     Attributes:
-        job: the job's name.
-        uid: the job's UID.
         at: when the line was written.
-        role: the role that was scaled.
         size: the size at which its search settled; 0 if it has not.
         rate: samples per second at that size.
         objective: the key of its objective.
         inherited: the number of jobs in a row that took the size over without a search.
-        roles: the use by role.
     """
 
     job: _Name

@@ -91,15 +91,8 @@ def with_peaks(
 ) -> ScalingMemory:
     """Return the memory with one more sample: the most cores and bytes that a member uses.
 
-    A peak that grows a little is not stored, so that the state is written seldom.
-
-    Args:
-        memory: the auto-scaler's state.
-        role: the role of the members.
-        cpu: cores.
-        used: bytes.
-        wall: seconds since the epoch.
-        size: the number of members of the scaled role that train; None for another role.
+    A peak that grows a little is not stored, so that the state is written seldom. `size` is the
+    number of members of the scaled role that train; None for another role.
     """
     known = memory.resources.peaks.get(role, RolePeaks(since=wall))
     growth = 1 + THRESHOLDS.noticeable

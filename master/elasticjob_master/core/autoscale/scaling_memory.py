@@ -148,7 +148,6 @@ class ServerTrial(msgspec.Struct, frozen=True, omit_defaults=True):
     """More CPU for parameter servers, or more of them, before it is known whether that helps.
 
     Attributes:
-        role: the role of the servers.
         size: the number of members of the scaled role.
         rate: samples per second before the trial.
         cores_before: the cores that each of these servers had before.

@@ -40,10 +40,7 @@ from elasticjob_master.core.autoscale.thresholds import THRESHOLDS
 def next_size(memory: ScalingMemory, now: ScalingInputs, bounds: Bounds) -> ScalingDecision:
     """Return the next size to try, or that the search measures again or settles.
 
-    Args:
-        memory: the state, with a measurement of the present size.
-        now: the job's present state.
-        bounds: the sizes allowed, which may be narrower than the job's own for a while.
+    The present size is measured; the bounds may be narrower than the job's own for a while.
     """
     size = now.size
     memory = reopened(Situation(memory, now, bounds))

@@ -43,11 +43,6 @@ from elasticjob_master.core.rendezvous.state import RendezvousState
 def advance(state: RendezvousState, now: float, event: Event | None = None) -> list[Command]:
     """Apply an event, or make every decision that the facts allow now if there is no event.
 
-    Args:
-        state: is changed.
-        now: the time of any monotonic clock.
-        event: the event; None for a tick, that is, if only time has passed.
-
     Returns:
         The commands that follow, in the order in which they are to be executed.
     """

@@ -55,10 +55,7 @@ def check_process(state: RendezvousState, uid: str, process_round: int) -> Membe
 def check_current(state: RendezvousState, uid: str, process_round: int) -> Member:
     """Return the member whose process calls, which must be one of the present world.
 
-    Args:
-        state: the present state.
-        uid: the member's pod UID.
-        process_round: the round of the process; 0: any process of the member.
+    A process of round 0 stands for any process of the member.
 
     Raises:
         NotReadyYet: the member has not reported yet what it runs, or the next world of its process

@@ -60,12 +60,9 @@ def announced(state: RendezvousState) -> bool:
 
 
 def may_join(state: RendezvousState, member: Member, left_round: int) -> bool:
-    """Return whether a process has a place in the present world.
+    """Return whether a process that has asked has a place in the present world.
 
-    Args:
-        state: the present state.
-        member: the member whose process has asked.
-        left_round: the round of the world that the process was in; 0: none.
+    `left_round` is the round of the world that the process was in; 0: none.
     """
     return left_round < state.begun_round == state.round and state.in_world(member.uid)
 

@@ -119,11 +119,8 @@ def begin_checks(
 ) -> None:
     """Begin the check of a group.
 
-    Args:
-        newcomers: the members to check.
-        members: all members that are connected and do not leave, oldest first, with the newcomers.
-        check: the job's settings of the check.
-        now: the present time.
+    The newcomers are checked. They are among all members, oldest first, that are connected and do
+    not leave.
     """
     position = {member.uid: number for number, member in enumerate(members)}
     for member in newcomers:

@@ -25,13 +25,9 @@ _Links = Mapping[str, Mapping[str, Link]]
 def members_with_slow_links(group: Sequence[Member], *, least: int) -> dict[str, str]:
     """Return by UID the members whose connections are all slow, and what was measured.
 
-    A member is compared with the median of the best connections of the group, if those of `least`
-    members are known. So at most half of them are slow. One of its connections must lead to a
-    member that has a fast one: else the other ends may be the slow ones.
-
-    Args:
-        group: the members that were checked together.
-        least: the number of members to compare.
+    A member is compared with the median of the best connections of those that were checked
+    together, if those of `least` members are known. So at most half of them are slow. One of its
+    connections must lead to a member that has a fast one: else the other ends may be the slow ones.
     """
     links = _links(group)
     if len(links) < least:

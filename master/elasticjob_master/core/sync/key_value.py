@@ -26,7 +26,6 @@ class KeyValueStore:
     """The values of one round.
 
     Attributes:
-        values: all values, by their keys.
         addition_results: the results of additions, by the requests' ids.
     """
 
@@ -48,13 +47,10 @@ class KeyValueStore:
     def set(
         self, key: str, value: bytes, *, expected: bytes | None = None, if_absent: bool = False
     ) -> bytes | None:
-        """Set a value, possibly on a condition, and return the present one, if any.
+        """Set a value, and return the present one, if any.
 
-        Args:
-            key: its name.
-            value: the new value.
-            expected: set it only if the present value is this one.
-            if_absent: set it only if there is no value.
+        If `expected` is given, it is set only if that is the present value; with `if_absent`, only
+        if there is none.
 
         Raises:
             BadRequest, LimitReached: a bound is exceeded.

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import AsyncIterator
-from functools import lru_cache, partial
+from functools import partial
 from typing import Any
 
 import grpc
@@ -215,8 +215,6 @@ class AgentService:
                 return partial(messages.world_changed, uid, packed=packed)
             case commands.ReleaseLeases() | commands.MemberRemoved() | commands.CloseStream():
                 return None
-            case commands.Configure():
-                return partial(_configure, command.heartbeat_seconds, command.report_seconds)
             case _:
                 return lambda: _message(command).SerializeToString()
 
@@ -239,18 +237,12 @@ class AgentService:
         return messages
 
 
-@lru_cache(maxsize=1)
-def _configure(heartbeat_seconds: float, report_seconds: float) -> bytes:
-    """Return the message that all members of a job get when it grows."""
-    configure = pb.Configure(heartbeat_seconds=heartbeat_seconds, report_seconds=report_seconds)
-    return pb.MasterMessage(configure=configure).SerializeToString()
-
-
 def _message(
     command: commands.Stop
     | commands.Drain
     | commands.Exit
     | commands.Check
+    | commands.Configure
     | commands.HostsUpdated
     | commands.RunScript
     | commands.CollectStacks
@@ -273,6 +265,11 @@ def _message(
                 timeout_seconds=command.timeout_seconds,
             )
             return pb.MasterMessage(check=check)
+        case commands.Configure():
+            configure = pb.Configure(
+                heartbeat_seconds=command.heartbeat_seconds, report_seconds=command.report_seconds
+            )
+            return pb.MasterMessage(configure=configure)
         case commands.HostsUpdated():
             return pb.MasterMessage(hosts_updated=pb.HostsUpdated(round=command.round))
         case commands.RunScript():

@@ -121,10 +121,8 @@ class JobService:
     async def _watch(self, context: Any, message: Callable[[bool], object | None]) -> None:
         """Write a message at once, after each change, and a last time when the master ends.
 
-        Args:
-            context: the call's context.
-            message: returns the message, which must be current if the argument is true. Nothing is
-                written if it returns None or the same object again.
+        `message` returns it, which must be current if the argument is true. Nothing is written if
+        it is None or the same object again.
         """
         if self._watches >= MOST_WATCHES:
             raise LimitReached(

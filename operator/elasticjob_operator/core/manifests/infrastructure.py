@@ -16,6 +16,7 @@ from elasticjob_api.query_token import query_token
 from elasticjob_api.roles import uses_host_network
 
 from elasticjob_operator.core.manifests import gang
+from elasticjob_operator.core.model import patches
 from elasticjob_operator.core.model.observed import controlled_by, owner_reference
 
 
@@ -180,17 +181,9 @@ def correction_patch(manifest: Mapping[str, Any], existing: Mapping[str, Any]) -
 
     Metadata, and fields that the manifest does not have, stay as they are.
     """
-    patch: Json = {}
-    for key, value in manifest.items():
-        old = existing.get(key)
-        if key in ("apiVersion", "kind", "metadata") or old == value:
-            continue
-        if isinstance(value, Mapping) and isinstance(old, Mapping):
-            if inner := correction_patch(value, old):
-                patch[key] = inner
-        else:
-            patch[key] = value
-    return patch
+    identity = ("apiVersion", "kind", "metadata")
+    wanted = {key: value for key, value in manifest.items() if key not in identity}
+    return patches.difference(existing, wanted, keep_others=True)
 
 
 def _labels(job: ElasticJob, role: str) -> dict[str, str]:

@@ -10,9 +10,9 @@ from msgspec.structs import replace
 
 from elasticjob_operator.core.manifests.master_pod import master_pod
 from elasticjob_operator.core.members import backoff
-from elasticjob_operator.core.members.failure_history import with_failure
 from elasticjob_operator.core.members.failure_policy import classify, is_counted
 from elasticjob_operator.core.members.lost_pods import is_gone, is_uncreated
+from elasticjob_operator.core.members.pod_reports import with_failure
 from elasticjob_operator.core.members.reconcile_result import JobFailure, ReconcileResult
 from elasticjob_operator.core.members.retained_pods import may_be_retained
 from elasticjob_operator.core.model.actions import CreatePod

@@ -17,8 +17,8 @@ from elasticjob_api.meta import Quantity
 from msgspec.structs import replace
 
 from elasticjob_operator.core.members import backoff, more_memory
-from elasticjob_operator.core.members.failure_history import with_failure
 from elasticjob_operator.core.members.failure_policy import Failure, classify
+from elasticjob_operator.core.members.pod_reports import with_failure
 from elasticjob_operator.core.members.reconcile_result import JobFailure, ReconcileResult
 from elasticjob_operator.core.model.observed import Observed
 from elasticjob_operator.core.model.pod import Pod
@@ -47,19 +47,10 @@ class _Counters:
         )
         return pod.training_ended and pod.index not in self.started and not has_counters
 
-    def count(self, index: int) -> None:
-        """Count an end of this member's pod against its limit."""
-        _increment(self.restarts, index)
+    def count(self, index: int, counts: dict[str, int]) -> None:
+        """Count an end of this member's pod, in `restarts` or `uncounted_restarts`."""
+        counts[str(index)] = min(counts.get(str(index), 0) + 1, MAX_COUNTER)
         self.started = self.started.with_index(index, present=False)
-
-    def count_uncounted(self, index: int) -> None:
-        """Record an end of this member's pod that does not count against its limit."""
-        _increment(self.uncounted_restarts, index)
-        self.started = self.started.with_index(index, present=False)
-
-
-def _increment(counts: dict[str, int], index: int) -> None:
-    counts[str(index)] = min(counts.get(str(index), 0) + 1, MAX_COUNTER)
 
 
 def count_terminations(
@@ -154,7 +145,7 @@ def _count_success_to_repeat(counters: _Counters, spec: ReplicaSpec, pod: Pod, n
     counters.back_off[key], consequence = backoff.after_termination(
         before, pod, now, from_outside=True
     )
-    counters.count_uncounted(pod.index)
+    counters.count(pod.index, counters.uncounted_restarts)
     why = (
         "has succeeded; restartOnSuccess is true"
         if spec.restart_on_success
@@ -190,10 +181,10 @@ def _count_failure(
         if memory:
             counters.resources[key] = {**own, **memory}
     if failure.action == "Ignore":
-        counters.count_uncounted(pod.index)
+        counters.count(pod.index, counters.uncounted_restarts)
         counters.uncounted_notes.append(f"{pod.name}: {failure.reason}; not counted, {consequence}")
         return
-    counters.count(pod.index)
+    counters.count(pod.index, counters.restarts)
     if counters.restarts[key] > spec.restart_limit:
         consequence = f"restartLimit {spec.restart_limit} is used up"
         _fail_job_above_limit(result, counters, spec, role, pod, failure)
@@ -245,7 +236,7 @@ def _count_vanished(
     with_newest = pods.present - IndexSet(index for index in outdated if index in pods.present)
     for index in (started & staying) - with_newest - counters.succeeded:
         key = str(index)
-        counters.count_uncounted(index)
+        counters.count(index, counters.uncounted_restarts)
         before = counters.back_off.get(key)
         counters.back_off[key], consequence = backoff.after_termination(
             before, None, now, from_outside=True

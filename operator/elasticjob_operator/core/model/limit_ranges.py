@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from decimal import ROUND_CEILING
 
 from elasticjob_api.meta import Json, Object, ObjectMeta
 from elasticjob_api.quantity import format_memory, parse_quantity
+
+Amounts = Mapping[str, int | str]
+"""Quantities by resource."""
 
 
 class LimitRangeItem(Object, frozen=True):
@@ -34,13 +37,23 @@ class LimitRange(Object, frozen=True):
     spec: LimitRangeSpec = LimitRangeSpec()
 
 
-def default_limits(ranges: Iterable[LimitRange]) -> dict[str, int | str]:
+def default_limits(ranges: Iterable[LimitRange]) -> Amounts:
     """Return the limits of a container without limits; the lowest if LimitRanges differ."""
+    return _tightest(ranges, ("Container",), lambda item: item.default, min)
+
+
+def _tightest(
+    ranges: Iterable[LimitRange],
+    types: Collection[str],
+    amounts: Callable[[LimitRangeItem], Amounts],
+    choose: Callable[..., int | str],
+) -> Amounts:
+    """Return by resource the amount that `choose` takes, `min` or `max`."""
     found: dict[str, int | str] = {}
-    for item in (item for each in ranges for item in each.spec.limits if item.type == "Container"):
-        for name, value in item.default.items():
+    for item in (item for each in ranges for item in each.spec.limits if item.type in types):
+        for name, value in amounts(item).items():
             with suppress(ValueError):  # an invalid quantity of a user must not fail the job
-                found[name] = min(value, found.get(name, value), key=parse_quantity)
+                found[name] = choose(value, found.get(name, value), key=parse_quantity)
     return found
 
 
@@ -54,9 +67,9 @@ class Bounds:
         ratio: the highest limit divided by the request.
     """
 
-    least: Mapping[str, int | str] = field(default_factory=dict)
-    most: Mapping[str, int | str] = field(default_factory=dict)
-    ratio: Mapping[str, int | str] = field(default_factory=dict)
+    least: Amounts = field(default_factory=dict)
+    most: Amounts = field(default_factory=dict)
+    ratio: Amounts = field(default_factory=dict)
 
     def fit(self, resources: Json) -> Json:
         """Return a container's resources within the bounds.
@@ -80,20 +93,11 @@ class Bounds:
         return {**resources, **{kind: amounts for kind, amounts in changed.items() if amounts}}
 
 
-def bounds(ranges: Iterable[LimitRange]) -> Bounds:
+def bounds(ranges: Collection[LimitRange]) -> Bounds:
     """Return the bounds of a container that is alone in its pod."""
-    least: dict[str, int | str] = {}
-    most: dict[str, int | str] = {}
-    ratio: dict[str, int | str] = {}
-    for item in (item for each in ranges for item in each.spec.limits):
-        if item.type not in ("Container", "Pod"):
-            continue
-        for found, values, tightest in (
-            (least, item.min, max),
-            (most, item.max, min),
-            (ratio, item.max_limit_request_ratio, min),
-        ):
-            for name, value in values.items():
-                with suppress(ValueError):  # an invalid quantity of a user must not fail the job
-                    found[name] = tightest(value, found.get(name, value), key=parse_quantity)
-    return Bounds(least, most, ratio)
+    types = ("Container", "Pod")
+    return Bounds(
+        _tightest(ranges, types, lambda item: item.min, max),
+        _tightest(ranges, types, lambda item: item.max, min),
+        _tightest(ranges, types, lambda item: item.max_limit_request_ratio, min),
+    )

@@ -23,13 +23,18 @@ from elasticjob_operator.core.model.actions import (
 from elasticjob_operator.core.model.observed import owner_reference
 
 
-def difference(before: Mapping[str, Any], after: Mapping[str, Any]) -> Json:
-    """Return the merge patch (RFC 7386) from one object to the other; empty if they are equal."""
-    patch: Json = {key: None for key in before if key not in after}
+def difference(
+    before: Mapping[str, Any], after: Mapping[str, Any], *, keep_others: bool = False
+) -> Json:
+    """Return the merge patch (RFC 7386) from one object to the other; empty if they are equal.
+
+    `keep_others`: fields that `after` does not have stay as they are.
+    """
+    patch: Json = {} if keep_others else {key: None for key in before if key not in after}
     for key, value in after.items():
         old = before.get(key)
         if isinstance(old, Mapping) and isinstance(value, Mapping):
-            if inner := difference(old, value):
+            if inner := difference(old, value, keep_others=keep_others):
                 patch[key] = inner
         elif old != value:
             patch[key] = value

@@ -150,6 +150,11 @@ class Workload(Object, frozen=True):
         """Return its condition of this type, if it has one."""
         return next((each for each in self.status.conditions if each.type == kind), None)
 
+    @property
+    def assignments(self) -> list[PodSetAssignment]:
+        """The flavors that its pod sets got."""
+        return self.status.admission.pod_set_assignments if self.status.admission else []
+
     def reclaimed(self) -> dict[str, int]:
         """Return the number of pods of each set that have given their quota back."""
         return {each.name: each.count for each in self.status.reclaimable_pods}

@@ -55,7 +55,5 @@ def _additions(role: str, quota: Quota) -> list[PodSetUpdate]:
 
 
 def _flavors(role: str, workload: Workload) -> list[str]:
-    assignments = workload.status.admission.pod_set_assignments if workload.status.admission else []
-    return sorted(
-        {flavor for each in assignments if each.name == role for flavor in each.flavors.values()}
-    )
+    ours = (each.flavors.values() for each in workload.assignments if each.name == role)
+    return sorted({flavor for flavors in ours for flavor in flavors})

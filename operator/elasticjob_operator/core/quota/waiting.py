@@ -107,7 +107,5 @@ def _why_pool_waits(observed: Observed, plan: ResolvedPlan) -> str:
 
 
 def _missing_flavors(quota: Quota, workload: Workload) -> set[str]:
-    assignments = workload.status.admission.pod_set_assignments if workload.status.admission else []
-    return {
-        flavor for each in assignments for flavor in each.flavors.values()
-    } - quota.flavors.keys()
+    assigned = {flavor for each in workload.assignments for flavor in each.flavors.values()}
+    return assigned - quota.flavors.keys()

@@ -23,7 +23,7 @@ def end_plans_and_requests(observed: Observed, reason: str, now: float) -> list[
     """
     adoptions = [
         adoption
-        for item in (*observed.plans, *request_status.all_requests(observed))
+        for item in (*observed.plans, *observed.requests.values())
         if item.metadata.deletion_timestamp is None
         for adoption in patches.adoption(observed.job, item)
     ]
@@ -38,7 +38,7 @@ def end_plans_and_requests(observed: Observed, reason: str, now: float) -> list[
     for request in request_status.unfinished_requests(observed):
         if request_status.plan_of(observed, request) is None:
             actions += request_status.finish(request, "ScaleFailed", reason, now)
-    expired, _ = request_status.delete_expired(request_status.all_requests(observed), now)
+    expired, _ = request_status.delete_expired(observed.requests.values(), now)
     return [
         *actions,
         *request_status.copy_plan_status(observed, now),

@@ -174,7 +174,12 @@ class _Execution:
 
     def _wait_for_new_members(self, not_ready: Sequence[MemberKey]) -> ScalingResult:
         total = sum(map(len, self.members.added.values()))
-        why = progress_messages.not_ready_message(self.observed, not_ready, total)
+        why = progress_messages.not_reached_message(
+            [f"{role} {index}" for role, index in not_ready],
+            total,
+            "new members are not ready",
+            (progress_messages.why_not_ready(self.observed, *member) for member in not_ready),
+        )
         text = progress_messages.awaited_members(self.observed, not_ready)
         return self._wait_or_time_out(text, why, not_ready)
 

@@ -74,7 +74,7 @@ def advance_scaling(
         result = members_at_rest(status)
     else:
         result = _start_next(observed, without_plan(status), waiting, now, why_waits)
-    expired, expiry_due = request_status.delete_expired(request_status.all_requests(observed), now)
+    expired, expiry_due = request_status.delete_expired(observed.requests.values(), now)
     replacements, condition_due = disruption.plans_for_node_conditions(observed, now)
     actions = (
         # A ScaleIn or ScaleOut names its plan before the plan begins, so that deleting the plan

@@ -50,17 +50,6 @@ def not_reached_message(
     return text
 
 
-def not_ready_message(observed: Observed, not_reached: Sequence[MemberKey], total: int) -> str:
-    """Return which of the new members are not ready, and why."""
-    names = [f"{role} {index}" for role, index in not_reached]
-    return not_reached_message(
-        names,
-        total,
-        "new members are not ready",
-        (why_not_ready(observed, *member) for member in not_reached),
-    )
-
-
 def why_not_ready(observed: Observed, role: str, index: int) -> str:
     """Return why a member is not ready, by its pod's status or the refusal of its pod."""
     pods = observed.pods_of(role).at(index)
@@ -79,9 +68,6 @@ def _why_unready(pod: Pod) -> str:
     if condition is not None:
         return condition.message
     return f"its pod is {pod.status.phase}, but not ready"
-
-
-_MAX_NAMED = 10
 
 
 def awaited_drains(observed: Observed, plan: ScalePlan, pods: Sequence[str]) -> str:
@@ -124,9 +110,9 @@ def awaited_resizes(pods: Sequence[str], quotas: Iterable[str]) -> str:
 def _text(what: str, event: str, named: Sequence[str], reasons: str = "") -> str:
     if not named:
         return ""
-    if len(named) <= _MAX_NAMED:
+    if len(named) <= _MAX_MEMBERS_NAMED:
         return f"{what} {event}: {', '.join(named)}{reasons}"[:MAX_WAITING_FOR_CHARACTERS]
-    about = _MAX_NAMED
+    about = _MAX_MEMBERS_NAMED
     while 2 * about <= len(named):
         about *= 2
     return f"{about} or more {what} {event}"
@@ -134,7 +120,7 @@ def _text(what: str, event: str, named: Sequence[str], reasons: str = "") -> str
 
 def _reasons(observed: Observed, members: Sequence[MemberKey]) -> str:
     """Return why the pods of a few members do not run; empty for many members."""
-    if len(members) > _MAX_NAMED:
+    if len(members) > _MAX_MEMBERS_NAMED:
         return ""
     pods = [pod for role, index in members for pod in observed.pods_of(role).at(index)]
     reasons = {why_pending(pod) for pod in pods}

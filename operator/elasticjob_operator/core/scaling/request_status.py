@@ -26,14 +26,9 @@ MAX_ENDED = 1000
 FINISHED_PHASES: tuple[RequestPhase, ...] = ("ScaleSucceeded", "ScaleFailed")
 
 
-def all_requests(observed: Observed) -> list[ScaleRequest]:
-    """Return all ScaleIns and ScaleOuts of the job."""
-    return [*observed.scale_ins, *observed.scale_outs]
-
-
 def unfinished_requests(observed: Observed) -> list[ScaleRequest]:
     """Return the ScaleIns and ScaleOuts that have no final phase and are not being deleted."""
-    return [request for request in all_requests(observed) if _is_unfinished(request)]
+    return [request for request in observed.requests.values() if _is_unfinished(request)]
 
 
 def _is_unfinished(request: ScaleRequest) -> bool:
@@ -132,7 +127,7 @@ def delete_orphaned_plans(observed: Observed) -> list[DeleteScaling]:
 
     The garbage collector would delete them later.
     """
-    present = {request.metadata.uid for request in all_requests(observed)}
+    present = {request.metadata.uid for request in observed.requests.values()}
     return [
         patches.deletion(item)
         for item in observed.plans

@@ -12,8 +12,7 @@ import heapq
 from collections.abc import Callable, Iterable, Sequence
 
 from elasticjob_operator.core.sharing.curves import speed, work_left
-from elasticjob_operator.core.sharing.model import Pool, PooledJob
-from elasticjob_operator.core.sharing.room import Room, next_size, stepped, total
+from elasticjob_operator.core.sharing.model import Pool, PooledJob, Room, next_size, stepped, total
 
 _FLOOR = 0.5
 """For Throughput, the part of an equal share that a job has whatever others gain."""

@@ -10,15 +10,19 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from elasticjob_operator.core.sharing.curves import loss
-from elasticjob_operator.core.sharing.model import Amounts, Pool, PooledJob, Resize, Sharing
-from elasticjob_operator.core.sharing.policies import fair_sizes
-from elasticjob_operator.core.sharing.room import (
+from elasticjob_operator.core.sharing.model import (
+    Amounts,
+    Pool,
+    PooledJob,
+    Resize,
     Room,
+    Sharing,
     members_for,
     needed,
     stepped,
     total,
 )
+from elasticjob_operator.core.sharing.policies import fair_sizes
 
 _WORTH = 0.2
 """A job that runs waits for more members only if it should get this part of its size more."""

@@ -17,8 +17,8 @@ from elasticjob_operator.core.sharing.model import (
     Amounts,
     Pool,
     PooledJob,
+    Room,
 )
-from elasticjob_operator.core.sharing.room import Room
 from elasticjob_operator.core.sharing.share import share
 
 TICK = 30.0

@@ -25,6 +25,8 @@ from elasticjob_api import names
 from elasticjob_api.v1 import state_pb2 as pb
 from elasticjob_operator.certificates import new_job_secrets
 
+from tests.support.agent_process import agent_environment
+
 STORE = "0123456789abcdef"
 ROOM = 1 << 28
 
@@ -80,14 +82,7 @@ class Agents:
         self, agent: str, variables: Mapping[str, str] | None = None, *, room: int = ROOM
     ) -> StateCalls:
         self.root(agent).mkdir()
-        environment = {
-            names.ENV_POD_NAME: "job-worker-0",
-            names.ENV_POD_UID: "uid",
-            names.ENV_POD_IP: "127.0.0.1",
-            names.ENV_NAMESPACE: "team",
-            names.ENV_ROLE: "worker",
-            names.ENV_INDEX: "0",
-            names.ENV_MASTER_SERVICE: "job-master",
+        more = {
             names.ENV_TOKEN: "token",
             names.ENV_CA: secrets()[names.SECRET_CA].decode(),
             names.ENV_PEER_IDENTITY: secrets()[names.SECRET_PEER].decode(),
@@ -95,7 +90,7 @@ class Agents:
             names.ENV_STATE_BYTES: str(room),
             **(variables or {}),
         }
-        started = StateCalls(config.load(environment))
+        started = StateCalls(config.load(agent_environment(more, master="127.0.0.1")))
         self.open.append(started)
         await started.open()
         return started

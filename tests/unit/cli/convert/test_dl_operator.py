@@ -6,16 +6,7 @@ from typing import Any
 
 from elasticjob_cli.convert.report import Kind
 
-from tests.support.convert import (
-    container_of,
-    converted,
-    errors,
-    lost,
-    notes_of,
-    role_of,
-    sample,
-    spec_of,
-)
+from tests.support.convert import container_of, errors, lost, role_of, sample, spec_of, told
 
 
 def mx() -> Any:
@@ -39,7 +30,7 @@ def test_the_list_of_replica_specs_becomes_a_map_of_roles() -> None:
 
 
 def test_a_missing_command_is_reported() -> None:
-    assert len([text for text in lost(mx()) if "has no command" in text]) == 3
+    assert told(mx(), "has no command", Kind.LOST) == 3
     assert container_of(mx(), "worker")["command"] == ["command-of-the-image"]
 
 
@@ -56,34 +47,24 @@ def test_a_job_without_a_scheduler_is_custom() -> None:
     document = with_commands(mx())
     del document["spec"][0]
     assert spec_of(document)["framework"] == "custom"
-    assert [text for text in lost(document) if "needs a role scheduler" in text]
+    assert told(document, "needs a role scheduler", Kind.LOST)
 
 
 def test_a_tf_job_of_a_fixed_size() -> None:
     [document] = sample("dl_operator/tfjob.yaml")
-    spec = spec_of(document)
-    assert spec["framework"] == "tensorflow"
-    assert (
-        spec["replicaSpecs"]["worker"]["replicas"],
-        spec["replicaSpecs"]["worker"]["minReplicas"],
-    ) == (2, 2)
+    assert spec_of(document)["framework"] == "tensorflow"
+    worker = role_of(document, "worker")
+    assert (worker["replicas"], worker["minReplicas"]) == (2, 2)
 
 
 def test_servers_of_a_tf_job_restart_with_each_world_also_with_a_chief() -> None:
     [document] = sample("dl_operator/tfjob.yaml")
     assert "onWorldChange" not in role_of(document, "ps"), "without a chief that is the default"
-    assert [
-        text
-        for text in notes_of(converted(document), Kind.DIFFERS)
-        if "let the first worker save" in text
-    ]
-    document["spec"].append(
-        {"replicas": 1, "replicaType": "chief", "template": document["spec"][0]["template"]}
-    )
+    assert told(document, "let the first worker save", Kind.DIFFERS)
+    chief = {"replicas": 1, "replicaType": "chief"}
+    document["spec"].append(chief | {"template": document["spec"][0]["template"]})
     assert role_of(document, "ps")["onWorldChange"] == "Restart"
-    assert [
-        text for text in notes_of(converted(document), Kind.DIFFERS) if "let the chief save" in text
-    ]
+    assert told(document, "let the chief save", Kind.DIFFERS)
 
 
 def test_two_groups_of_one_type_are_an_error() -> None:

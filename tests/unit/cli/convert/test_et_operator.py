@@ -6,8 +6,18 @@ from typing import Any
 
 import pytest
 from elasticjob_cli.convert.converters import convert
+from elasticjob_cli.convert.report import Kind
 
-from tests.support.convert import container_of, converted, errors, lost, role_of, sample, spec_of
+from tests.support.convert import (
+    container_of,
+    errors,
+    lost,
+    role_of,
+    sample,
+    spec_of,
+    told,
+    written,
+)
 from tests.support.peer_documents import minimal
 
 JOB = "et_operator/training-job.yaml"
@@ -51,7 +61,7 @@ def test_workers_wait_for_the_launcher_without_an_ssh_server() -> None:
 def test_keys_of_ssh_are_not_left_out_in_silence() -> None:
     document = job()
     document["metadata"]["annotations"] = {"arena.kubeflow.org/ssh-secret": "keys"}
-    assert [text for text in lost(document) if "its keys are not mounted" in text]
+    assert told(document, "its keys are not mounted", Kind.LOST)
 
 
 def test_the_launchers_restart_limit_is_the_jobs() -> None:
@@ -63,11 +73,9 @@ def test_the_launchers_restart_limit_is_the_jobs() -> None:
 def test_slots_suspension_and_attach_mode() -> None:
     document = job(slotsPerWorker=1, launcherAttachMode="kubexec")
     document["metadata"]["annotations"] = {"job-supervisor.kube-ai.io/job-suspended": "true"}
-    written = converted(document)
-    assert written.object is not None
-    assert written.object["spec"]["replicaSpecs"]["worker"]["slotsPerReplica"] == 1
-    assert written.object["spec"]["runPolicy"]["suspend"] is True
-    assert any("kubexec" in note.message for note in written.notes)
+    assert role_of(document, "worker")["slotsPerReplica"] == 1
+    assert spec_of(document)["runPolicy"]["suspend"] is True
+    assert told(document, "kubexec")
     assert lost(document) == []
 
 
@@ -76,16 +84,7 @@ def test_bounds_that_were_never_enforced_are_moved_and_reported() -> None:
     document["spec"]["etReplicaSpecs"]["worker"] |= {"minReplicas": 5, "maxReplicas": 1}
     worker = role_of(document, "worker")
     assert (worker["minReplicas"], worker["maxReplicas"]) == (2, 2)
-    assert (
-        len(
-            [
-                note
-                for note in converted(document).notes
-                if "was 5" in note.message or "was 1" in note.message
-            ]
-        )
-        == 2
-    )
+    assert told(document, "was 5") + told(document, "was 1") == 2
 
 
 def test_missing_bounds_are_taken_from_horovodrun_or_invented() -> None:
@@ -106,12 +105,8 @@ def test_host_files_are_at_the_agents_paths_and_only_keys_are_lost() -> None:
     ):
         launcher["command"] = ["deepspeed", "--hostfile", theirs, "train.py"]
         assert spec_of(document)["framework"] == "horovod"
-        assert container_of(document, "launcher")["command"] == [
-            "deepspeed",
-            "--hostfile",
-            ours,
-            "train.py",
-        ]
+        command = ["deepspeed", "--hostfile", ours, "train.py"]
+        assert container_of(document, "launcher")["command"] == command
         [keys] = lost(document)
         assert "put keys into the image" in keys
     launcher["command"] = ["mpirun", "--hostfile", "/data/etc/mpi/hostfile", "train"]
@@ -129,10 +124,8 @@ def test_fixed_hosts_of_horovodrun_are_lost() -> None:
 def test_scalers_keep_job_count_and_time() -> None:
     by_count, by_name, out = sample(SCALERS)
     assert spec_of(by_count) == {"jobName": "elastic-training", "count": 1}
-    assert spec_of(by_name) == {
-        "jobName": "elastic-training",
-        "podNames": ["elastic-training-worker-1"],
-    }
+    pods = ["elastic-training-worker-1"]
+    assert spec_of(by_name) == {"jobName": "elastic-training", "podNames": pods}
     assert spec_of(out) == {"jobName": "elastic-training", "timeoutSeconds": 300, "count": 1}
     assert [lost(document) for document in (by_count, by_name, out)] == [[], [], []]
 
@@ -143,9 +136,7 @@ def test_pods_are_named_after_the_converted_jobs_name() -> None:
     by_name["spec"] = {"selector": {"name": long}, "toDelete": {"podNames": [f"{long}-worker-3"]}}
     document = job()
     document["metadata"]["name"] = long
-    written = converted(document).object
-    assert written is not None
-    name = written["metadata"]["name"]
+    name = written(document)["metadata"]["name"]
     assert len(name) <= 40
     assert spec_of(by_name) == {"jobName": name, "podNames": [f"{name}-worker-3"]}
 
@@ -156,7 +147,7 @@ def test_the_launcher_runs_scripts_with_their_variables() -> None:
     spec = spec_of(document)
     assert spec["script"] == 'sh /usr/local/bin/scaler.sh --add "$1"'
     assert spec["env"] == [{"name": "TEST1", "value": "test1"}, {"name": "TEST2", "value": "test2"}]
-    assert any("runPolicy.allowScripts: true" in note.message for note in converted(document).notes)
+    assert told(document, "runPolicy.allowScripts: true")
 
 
 def test_a_variable_name_that_no_shell_accepts_is_an_error() -> None:
@@ -171,7 +162,7 @@ def test_variables_without_a_script_are_left_out_and_reported() -> None:
     [document] = sample("et_operator/scale-out-with-script.yaml")
     del document["spec"]["script"]
     assert spec_of(document).keys() & {"script", "env"} == set()
-    assert any("without a script" in note.message for note in converted(document).notes)
+    assert told(document, "without a script")
 
 
 def test_a_scale_in_that_names_nothing_is_an_error_and_not_a_removal_of_all() -> None:

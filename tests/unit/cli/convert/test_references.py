@@ -11,7 +11,16 @@ from elasticjob_cli.convert.converters import convert
 from elasticjob_cli.convert.peers import jobs_of
 from elasticjob_cli.convert.report import Kind
 
-from tests.support.convert import converted, notes_of, role_of, sample
+from tests.support.convert import (
+    container_of,
+    converted,
+    notes_of,
+    role_of,
+    sample,
+    spec_of,
+    told,
+    written,
+)
 from tests.support.peer_documents import minimal
 
 KUBEFLOW = "training.kubeflow.org/"
@@ -94,9 +103,9 @@ def test_a_service_selects_the_members_for_the_pods_of_a_job_of_its_file(
     job: Any, theirs: dict[str, str], ours: dict[str, str]
 ) -> None:
     result = converted(service(theirs), job)
-    assert result.object is not None
-    assert result.object["spec"]["selector"] == {"app": "mine"} | ours
-    assert result.object["metadata"]["labels"] == theirs
+    found: Any = result.object
+    assert found["spec"]["selector"] == {"app": "mine"} | ours
+    assert found["metadata"]["labels"] == theirs
     assert notes_of(result, Kind.LOST) == []
     assert not result.passed_through
 
@@ -104,12 +113,9 @@ def test_a_service_selects_the_members_for_the_pods_of_a_job_of_its_file(
 def test_a_renamed_job_is_selected_by_its_new_name() -> None:
     job = pytorch()
     job["metadata"]["name"] = NAME
-    written = converted(job).object
-    assert written is not None
     selector = {f"{KUBEFLOW}job-name": NAME, f"{KUBEFLOW}replica-type": "master"}
-    selected = converted(service(selector), job).object
-    assert selected is not None
-    assert selected["spec"]["selector"][LABEL_JOB_NAME] == written["metadata"]["name"] != NAME
+    selected = spec_of(service(selector), job)["selector"]
+    assert selected[LABEL_JOB_NAME] == written(job)["metadata"]["name"] != NAME
 
 
 @pytest.mark.parametrize(
@@ -198,14 +204,11 @@ def test_a_network_policy_is_also_one_of_the_jobs_own_master() -> None:
     pods = {"matchLabels": {f"{KUBEFLOW}job-name": "job"}}
     spec = {"podSelector": pods, "ingress": [{"from": [{"podSelector": pods}]}]}
     policy = {"apiVersion": "networking.k8s.io/v1", "kind": "NetworkPolicy", "spec": spec}
-    found = converted(policy, pytorch()).object
-    assert found is not None
     ours = {"matchLabels": {LABEL_JOB_NAME: "job"}}
-    assert found["spec"] == {"podSelector": ours, "ingress": [{"from": [{"podSelector": ours}]}]}
+    found = spec_of(policy, pytorch())
+    assert found == {"podSelector": ours, "ingress": [{"from": [{"podSelector": ours}]}]}
     budget = {"apiVersion": "policy/v1", "kind": "PodDisruptionBudget", "spec": {"selector": pods}}
-    found = converted(budget, pytorch()).object
-    assert found is not None
-    assert found["spec"]["selector"] == {"matchLabels": member("worker")}
+    assert spec_of(budget, pytorch())["selector"] == {"matchLabels": member("worker")}
 
 
 def test_a_service_with_the_name_of_the_members_service_is_reported() -> None:
@@ -253,11 +256,8 @@ def test_a_variable_with_a_label_gets_that_of_the_member(
         each["template"]["spec"]["containers"][0]["env"] = [reference]
     if "trainer" in spec:
         spec["trainer"]["env"] = [reference]
-    [variable] = [
-        each
-        for each in role_of(document, "worker")["template"]["spec"]["containers"][0]["env"]
-        if each["name"] == "X"
-    ]
+    env = container_of(document, "worker")["env"]
+    [variable] = [each for each in env if each["name"] == "X"]
     assert variable["valueFrom"]["fieldRef"]["fieldPath"] == f"metadata.labels['{ours}']"
     differs = notes_of(converted(document), Kind.DIFFERS)
     shifted = [text for text in differs if "one higher" in text]
@@ -274,18 +274,14 @@ def test_references_of_tasks_are_those_of_the_member() -> None:
         {"name": name, "valueFrom": {"fieldRef": {"fieldPath": f"metadata.{path}"}}}
         for name, path in env.items()
     ]
-    result = converted(document)
-    assert result.object is not None
-    role, *_ = result.object["spec"]["replicaSpecs"]
-    assert selector_of(document, role)["matchLabels"] == {
-        LABEL_INDEX: "0",
-        "FC_TASKROLE_NAME": "w",
-    }
-    variables = result.object["spec"]["replicaSpecs"][role]["template"]["spec"]["containers"][0]
-    paths = {each["name"]: each.get("valueFrom") for each in variables["env"]}
+    role, *_ = spec_of(document)["replicaSpecs"]
+    labels = {LABEL_INDEX: "0", "FC_TASKROLE_NAME": "w"}
+    assert selector_of(document, role)["matchLabels"] == labels
+    env = container_of(document, role)["env"]
+    paths = {each["name"]: each.get("valueFrom") for each in env}
     assert paths["NAME"]["fieldRef"]["fieldPath"] == "metadata.labels['FC_TASKROLE_NAME']"
     assert paths["INDEX"]["fieldRef"]["fieldPath"] == f"metadata.labels['{LABEL_INDEX}']"
-    assert [text for text in notes_of(result, Kind.LOST) if "FC_TASK_UID" in text]
+    assert told(document, "FC_TASK_UID", Kind.LOST)
 
 
 HOSTS = [
@@ -314,14 +310,12 @@ def test_host_names_in_other_objects_are_those_of_the_members(
     document: Any, theirs: str, ours: str
 ) -> None:
     config = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "c"}}
-    found = converted(config | {"data": {"run.sh": theirs}}, document)
-    assert found.object is not None
-    assert found.object["data"]["run.sh"] == ours
+    assert written(config | {"data": {"run.sh": theirs}}, document)["data"]["run.sh"] == ours
     texts = {"command": ["sh", "-c", theirs], "env": [{"name": "A", "value": theirs}]}
     workload = {"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "d"}}
     found = converted(workload | {"spec": {"containers": [texts]}}, document)
-    assert found.object is not None
-    [container] = found.object["spec"]["containers"]
+    deployment: Any = found.object
+    [container] = deployment["spec"]["containers"]
     assert (container["command"][2], container["env"][0]["value"]) == (ours, ours)
     noted = [text for text in notes_of(found, Kind.DIFFERS) if "host names" in text]
     assert bool(noted) == (theirs != ours)

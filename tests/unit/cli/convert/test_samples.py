@@ -6,7 +6,7 @@ import pytest
 from elasticjob_cli.convert.converters import CONVERTERS, convert
 from elasticjob_cli.convert.rendering import render
 
-from tests.support.convert import OURS, SAMPLES, converted, sample
+from tests.support.convert import OURS, SAMPLES, sample, written
 
 
 @pytest.mark.guarantee("converted-jobs-are-accepted")
@@ -14,10 +14,9 @@ from tests.support.convert import OURS, SAMPLES, converted, sample
 def test_a_sample_becomes_valid_objects(name: str) -> None:
     documents = sample(name)
     for document in documents:
-        written = converted(document, *documents).object
-        assert written is not None
-        assert written["apiVersion"] == OURS or written["kind"] == document["kind"]
-        assert "replica-type" not in str(written)
+        found = written(document, *documents)
+        assert found["apiVersion"] == OURS or found["kind"] == document["kind"]
+        assert "replica-type" not in str(found)
 
 
 @pytest.mark.parametrize("name", SAMPLES)

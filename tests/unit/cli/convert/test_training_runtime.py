@@ -9,7 +9,7 @@ import pytest
 from elasticjob_cli.convert.report import Kind
 from elasticjob_cli.convert.tables.rows import TABLES, Fate, Row
 
-from tests.support.convert import converted, errors, notes_of, sample
+from tests.support.convert import converted, errors, notes_of, sample, spec_of
 
 RUNTIME = "ClusterTrainingRuntime trainer.kubeflow.org/v1alpha1"
 NODE = "spec.template.spec.replicatedJobs[2].template.spec"
@@ -19,12 +19,6 @@ STEP = "trainer.kubeflow.org/trainjob-ancestor-step"
 def both() -> list[Any]:
     """Return a TrainJob and its runtime; each may be changed."""
     return sample("kubeflow/train-job-with-runtime.yaml")
-
-
-def spec_of(job: Any, runtime: Any) -> Any:
-    written = converted(job, runtime).object
-    assert written is not None
-    return written["spec"]
 
 
 def pod_of(job: Any, runtime: Any) -> Any:
@@ -68,10 +62,8 @@ def test_a_train_job_has_the_pods_of_its_runtime_with_its_own_values() -> None:
     pod = worker["template"]["spec"]
     first, second = pod["containers"]
     assert (first["name"], second["name"]) == ("node", "proxy")
-    assert (first["image"], first["command"]) == (
-        "registry.example/torchtune:2",
-        ["torchrun", "tune.py"],
-    )
+    assert first["image"] == "registry.example/torchtune:2"
+    assert first["command"] == ["torchrun", "tune.py"]
     assert env(first) == {"LEVEL": "2", "NCCL_DEBUG": "INFO"}
     assert first["resources"] == {"requests": {"cpu": "2500m"}, "limits": {"memory": "8Gi"}}
     assert pod["nodeSelector"] == {"pool": "gpus"}

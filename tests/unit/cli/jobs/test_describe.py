@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import re
 from typing import Any
 
@@ -25,7 +24,8 @@ from elasticjob_client.jobs import read
 from elasticjob_client.members import JobPod
 from elasticjob_client.related import Event, Regarding
 from msgspec.structs import replace
-from rich.console import Console, RenderableType
+
+from tests.support.shown import shown
 
 NOW = 1_800_000_000.0
 TIME = "2027-01-15T07:58:00Z"
@@ -60,13 +60,6 @@ JOB = ElasticJob(
         ],
     ),
 )
-
-
-def shown(what: RenderableType, width: int = 80) -> str:
-    screen = Console(width=width, file=io.StringIO())
-    with screen.capture() as captured:
-        screen.print(what)
-    return captured.get()
 
 
 def pod(**status: Any) -> dict[str, Any]:
@@ -230,7 +223,7 @@ def test_totals_and_progress_have_the_time_of_which_they_are() -> None:
 
 
 def test_the_list_fits_80_columns_without_cutting_words() -> None:
-    text = shown(jobs_table([JOB], NOW, all_namespaces=True, wide=False))
+    text = shown(jobs_table([JOB], NOW, all_namespaces=True, wide=False), width=80)
     assert text.split() == [
         "NAMESPACE", "NAME", "PHASE", "WORKERS", "STEP", "RATE", "ETA", "RESTARTS", "AGE",
         "ml", "digits", "Running", "1/2", "120/1000", "35.1/s", "1m", "3", "2m",

@@ -11,20 +11,10 @@ import pytest
 import yaml
 
 from tests.support.command_line import elasticjob
-from tests.support.played_api import PlayedApi
+from tests.support.played_api import NO_REQUESTS, PlayedApi, listed, played_job
 
-METADATA = {
-    "name": "a",
-    "namespace": "ns",
-    "uid": "u",
-    "creationTimestamp": "2026-01-01T00:00:00Z",
-    "managedFields": [{"manager": "kubectl"}],
-}
-JOB: dict[str, Any] = {
-    "metadata": METADATA,
-    "spec": {"framework": "custom", "replicaSpecs": {"worker": {"template": {}}}},
-    "status": {"phase": "Running"},
-}
+JOB = played_job()
+JOB["metadata"]["managedFields"] = [{"manager": "kubectl"}]
 EVENT = {
     "metadata": {"name": "a.1", "namespace": "ns", "managedFields": []},
     "reason": "JobCreated",
@@ -34,23 +24,14 @@ EVENT = {
 }
 OTHER_EVENT = {**EVENT, "regarding": {"kind": "ElasticJob", "name": "b", "uid": "of b"}}
 ANSWERS = {
-    "GET elasticjobs": {"items": [JOB]},
+    "GET elasticjobs": listed(JOB),
     "GET elasticjobs/a": JOB,
-    "GET pods": {"items": []},
-    "GET scaleplans": {"items": []},
-    "GET events": {"items": [OTHER_EVENT, EVENT]},
+    "GET pods": listed(),
+    "GET scaleplans": listed(),
+    "GET events": listed(OTHER_EVENT, EVENT),
     "DELETE elasticjobs/a": {},
     "DELETE elasticjobs/c": {},
 }
-
-
-async def ran(
-    api: PlayedApi, folder: Path, *arguments: str, **options: Any
-) -> tuple[int, str, str]:
-    """Run a command in namespace `ns`; return exit code, output and errors."""
-    async with api.cluster(folder):
-        access = (f"--kubeconfig={folder / 'kubeconfig'}", "-n", "ns")
-        return await elasticjob(*arguments, *access, folder=folder, **options)
 
 
 def kinds(out: Mapping[str, Any]) -> list[tuple[str, str]]:
@@ -62,22 +43,22 @@ def kinds(out: Mapping[str, Any]) -> list[tuple[str, str]]:
 
 async def test_jobs_are_listed_by_their_labels_and_without_managed_fields(tmp_path: Path) -> None:
     api = PlayedApi(ANSWERS)
-    code, out, _ = await ran(api, tmp_path, "list", "-l", "team=a", "-o", "json")
+    code, out, _ = await api.command(tmp_path, "list", "-l", "team=a", "-o", "json")
     assert (code, kinds(json.loads(out))) == (0, [("ElasticJob", "a")])
     assert api.queries[-1] in ("labelSelector=team=a", "labelSelector=team%3Da")
 
 
 async def test_events_are_printed_as_objects(tmp_path: Path) -> None:
-    _, out, _ = await ran(PlayedApi(ANSWERS), tmp_path, "events", "a", "-o", "yaml")
+    _, out, _ = await PlayedApi(ANSWERS).command(tmp_path, "events", "a", "-o", "yaml")
     found = yaml.safe_load(out)
     assert kinds(found) == [("Event", "a.1")]
     assert found["items"][0]["note"] == "pods follow"
-    _, table, _ = await ran(PlayedApi(ANSWERS), tmp_path, "events", "a")
+    _, table, _ = await PlayedApi(ANSWERS).command(tmp_path, "events", "a")
     assert "JobCreated" in table
 
 
 async def test_a_description_is_printed_as_the_objects_that_it_is_about(tmp_path: Path) -> None:
-    code, out, errors = await ran(PlayedApi(ANSWERS), tmp_path, "describe", "a", "-o", "json")
+    code, out, errors = await PlayedApi(ANSWERS).command(tmp_path, "describe", "a", "-o", "json")
     assert (code, errors) == (0, "")
     assert kinds(json.loads(out)) == [("ElasticJob", "a"), ("Event", "a.1")]
 
@@ -86,13 +67,13 @@ async def test_several_jobs_are_deleted_and_a_missing_one_does_not_stop_that(
     tmp_path: Path,
 ) -> None:
     api = PlayedApi(ANSWERS)
-    code, out, errors = await ran(api, tmp_path, "delete", "a", "b", "c")
+    code, out, errors = await api.command(tmp_path, "delete", "a", "b", "c")
     assert (code, out) == (1, "job a is deleted\njob c is deleted\n")
     assert errors.startswith("error: ElasticJob ns/b: ")
 
 
 async def test_runs_on_this_machine_are_printed_for_programs(tmp_path: Path) -> None:
-    code, out, _ = await ran(PlayedApi({}), tmp_path, "list", "--local", "-o", "json")
+    code, out, _ = await PlayedApi({}).command(tmp_path, "list", "--local", "-o", "json")
     assert code == 0
     assert isinstance(json.loads(out), list)
 
@@ -112,7 +93,7 @@ async def test_the_restart_limit_of_submit_is_that_of_the_workers_of_a_script_on
 
 @pytest.mark.parametrize("command", ["plans", "events"])
 async def test_a_command_reads_its_job_once(tmp_path: Path, command: str) -> None:
-    api = PlayedApi(ANSWERS | {"GET scaleins": {"items": []}, "GET scaleouts": {"items": []}})
-    code, _, problems = await ran(api, tmp_path, command, "a")
+    api = PlayedApi(ANSWERS | NO_REQUESTS)
+    code, _, problems = await api.command(tmp_path, command, "a")
     assert code == 0, problems
     assert api.requests.count("GET elasticjobs/a") == 1

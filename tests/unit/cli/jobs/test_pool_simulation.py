@@ -11,7 +11,7 @@ from elasticjob_api.elasticpool import ElasticPool, ElasticPoolSpec
 from elasticjob_api.meta import ObjectMeta
 from elasticjob_cli.jobs.pool_traces import read_trace
 from elasticjob_client.errors import ClientError
-from elasticjob_operator.core.sharing.rules import rules_of
+from elasticjob_operator.core.sharing.elastic_pool import rules_of
 
 from tests.support.command_line import elasticjob
 

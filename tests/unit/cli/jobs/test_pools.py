@@ -6,8 +6,9 @@ import json
 from pathlib import Path
 from typing import Any
 
-from tests.support.command_line import elasticjob
-from tests.support.played_api import PlayedApi
+import pytest
+
+from tests.support.played_api import PlayedApi, listed
 
 CREATED = "2026-01-01T00:00:00Z"
 WAITS = "waits for room in ElasticPool gpus"
@@ -72,33 +73,33 @@ OTHER_PLAN = {
 }
 GPUS = pool("gpus", team="vision")
 ANSWERS = {
-    "GET elasticpools": {"items": [pool("all", "2026-01-02T00:00:00Z"), GPUS]},
+    "GET elasticpools": listed(pool("all", "2026-01-02T00:00:00Z"), GPUS),
     "GET elasticpools/gpus": GPUS,
     "GET elasticpools/all": pool("all", "2026-01-02T00:00:00Z"),
-    "GET elasticjobs": {"items": [NIGHT, URGENT, job("ended", "Succeeded", 0)]},
-    "GET scaleplans": {"items": [PLAN, OTHER_PLAN]},
+    "GET elasticjobs": listed(NIGHT, URGENT, job("ended", "Succeeded", 0)),
+    "GET scaleplans": listed(PLAN, OTHER_PLAN),
 }
 
 
-async def ran(folder: Path, *arguments: str, api: PlayedApi | None = None) -> tuple[int, str, str]:
-    async with (api or PlayedApi(ANSWERS)).cluster(folder):
-        options = ("--kubeconfig", str(folder / "kubeconfig"), "-n", "ns")
-        return await elasticjob("pool", *arguments, *options)
+@pytest.fixture
+def api() -> PlayedApi:
+    """An API server with two pools, of which one is older, and three jobs."""
+    return PlayedApi(ANSWERS)
 
 
 async def test_pools_are_listed_with_what_is_used_who_waits_and_the_last_plan(
-    tmp_path: Path,
+    api: PlayedApi, tmp_path: Path
 ) -> None:
-    code, shown, problems = await ran(tmp_path, "list")
+    code, shown, problems = await api.command(tmp_path, "pool", "list")
     assert code == 0, problems
     (line,) = [line for line in shown.splitlines() if line.startswith("gpus")]
     assert " ".join(line.split()).startswith("gpus Priority 2 1 nvidia.com/gpu 4/16 night 2: ")
 
 
 async def test_a_pools_page_has_its_jobs_with_sizes_shares_waits_and_last_acts(
-    tmp_path: Path,
+    api: PlayedApi, tmp_path: Path
 ) -> None:
-    code, shown, problems = await ran(tmp_path, "describe", "gpus")
+    code, shown, problems = await api.command(tmp_path, "pool", "describe", "gpus")
     assert code == 0, problems
     lines = [" ".join(line.split()) for line in shown.splitlines()]
     assert "Selector team=vision" in lines
@@ -111,9 +112,8 @@ async def test_a_pools_page_has_its_jobs_with_sizes_shares_waits_and_last_acts(
     assert urgent == f"urgent Suspended 0 4 1 to 8 0% {WAITS} -"
 
 
-async def test_a_pools_jobs_are_read_by_its_selector(tmp_path: Path) -> None:
-    api = PlayedApi(ANSWERS)
-    assert (await ran(tmp_path, "describe", "gpus", api=api))[0] == 0
+async def test_a_pools_jobs_are_read_by_its_selector(api: PlayedApi, tmp_path: Path) -> None:
+    assert (await api.command(tmp_path, "pool", "describe", "gpus"))[0] == 0
     (query,) = [
         query
         for called, query in zip(api.requests, api.queries, strict=True)
@@ -122,14 +122,16 @@ async def test_a_pools_jobs_are_read_by_its_selector(tmp_path: Path) -> None:
     assert query in ("labelSelector=team=vision", "labelSelector=team%3Dvision")
 
 
-async def test_a_job_that_an_older_pool_selects_is_not_on_a_pools_page(tmp_path: Path) -> None:
-    code, shown, problems = await ran(tmp_path, "describe", "all", "-o", "json")
+async def test_a_job_that_an_older_pool_selects_is_not_on_a_pools_page(
+    api: PlayedApi, tmp_path: Path
+) -> None:
+    code, shown, problems = await api.command(tmp_path, "pool", "describe", "all", "-o", "json")
     assert code == 0, problems
     assert [each["kind"] for each in json.loads(shown)["items"]] == ["ElasticPool"]
 
 
-async def test_a_pools_objects_are_a_list_of_the_api(tmp_path: Path) -> None:
-    code, shown, problems = await ran(tmp_path, "describe", "gpus", "-o", "json")
+async def test_a_pools_objects_are_a_list_of_the_api(api: PlayedApi, tmp_path: Path) -> None:
+    code, shown, problems = await api.command(tmp_path, "pool", "describe", "gpus", "-o", "json")
     assert code == 0, problems
     items = json.loads(shown)["items"]
     assert [(each["kind"], each["metadata"]["name"]) for each in items] == [
@@ -140,7 +142,7 @@ async def test_a_pools_objects_are_a_list_of_the_api(tmp_path: Path) -> None:
     ]
 
 
-async def test_a_pool_that_does_not_exist_is_one_line(tmp_path: Path) -> None:
-    code, shown, problems = await ran(tmp_path, "describe", "gone")
+async def test_a_pool_that_does_not_exist_is_one_line(api: PlayedApi, tmp_path: Path) -> None:
+    code, shown, problems = await api.command(tmp_path, "pool", "describe", "gone")
     assert (code, shown) == (1, "")
     assert problems.startswith("error: ElasticPool ns/gone: ")

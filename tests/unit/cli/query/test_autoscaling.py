@@ -12,17 +12,11 @@ from elasticjob_api.v1 import job_pb2
 from elasticjob_cli.query.autoscaling import render_autoscaling
 from elasticjob_cli.query.topics import TOPIC_QUERIES, Topic
 from elasticjob_client.answers import Master
-from rich.console import Console, RenderableType
+
+from tests.support.shown import shown_lines
 
 STATUS = TOPIC_QUERIES[Topic.STATUS]
 YEAR_2030 = "2030-01-01T00:00:00Z"
-
-
-def lines(shown: RenderableType) -> list[str]:
-    console = Console(width=200)
-    with console.capture() as captured:
-        console.print(shown)
-    return [" ".join(line.split()) for line in captured.get().splitlines()]
 
 
 def snapshot(known: job_pb2.Autoscaling) -> job_pb2.StoredAnswers:
@@ -57,18 +51,18 @@ def known(**more: Any) -> job_pb2.Autoscaling:
 def test_people_see_what_each_size_means_for_the_objective() -> None:
     shown = known(objective="Deadline: finishTime 2030-01-01T02:00Z needs 612.3 samples/s")
     shown.sizes[1].means = "ends 2030-01-01T01:40Z, 20 min before finishTime"
-    text = lines(render_autoscaling(shown))
+    text = shown_lines(render_autoscaling(shown))
     assert "Objective Deadline: finishTime 2030-01-01T02:00Z needs 612.3 samples/s" in text
     assert "SIZE MEASURED WINDOWS ERROR EXPECTED BELIEVED TO BE MEANS" in text
     row = next(line for line in text if line.startswith("8 *"))
     assert row.endswith("about right (70 %) ends 2030-01-01T01:40Z, 20 min before finishTime")
-    assert "MEANS" not in "".join(lines(render_autoscaling(known()))), (
+    assert "MEANS" not in "".join(shown_lines(render_autoscaling(known()))), (
         "without an objective that means anything"
     )
 
 
 def test_people_see_measurements_expectations_and_the_next_decision() -> None:
-    shown = lines(render_autoscaling(known()))
+    shown = shown_lines(render_autoscaling(known()))
     for line in (
         "Auto-scaling on",
         "Sizes worker has 8, may have 1 to 64 (worker.maxReplicas)",
@@ -96,7 +90,7 @@ def test_people_see_why_the_auto_scaler_waits() -> None:
             job_pb2.RoleUse(role="worker", cpu_cores=1.5),
         ],
     )  # fmt: skip
-    shown = lines(render_autoscaling(pauses))
+    shown = shown_lines(render_autoscaling(pauses))
     for line in (
         "Auto-scaling on, settled at 8",
         "Best size 8, with a likelihood of at least 90 %",
@@ -112,7 +106,7 @@ def test_people_see_why_the_auto_scaler_waits() -> None:
 
 def test_a_single_measured_size_has_no_expectation() -> None:
     one = job_pb2.SizeBelief(size=8, samples_per_second=700.0, windows=1.0, relative_error=0.03)
-    shown = lines(render_autoscaling(known(sizes=[one], best_from=0, best_to=0)))
+    shown = shown_lines(render_autoscaling(known(sizes=[one], best_from=0, best_to=0)))
     assert "8 * 700 samples/s 1.0 3.0 % - -" in shown
     assert not [line for line in shown if line.startswith("Best size")]
 
@@ -123,14 +117,16 @@ def test_a_single_measured_size_has_no_expectation() -> None:
 def test_a_job_without_measurements_is_shown_without_the_auto_scaler(
     nothing: job_pb2.Autoscaling,
 ) -> None:
-    assert not [line for line in lines(STATUS.render(snapshot(nothing))) if "uto-scaling" in line]
-    assert lines(render_autoscaling(nothing)) == [
+    assert not [
+        line for line in shown_lines(STATUS.render(snapshot(nothing))) if "uto-scaling" in line
+    ]
+    assert shown_lines(render_autoscaling(nothing)) == [
         "Auto-scaling is off, and no size has been measured."
     ]
 
 
 def test_an_auto_scaler_that_only_measures_is_shown() -> None:
-    shown = lines(STATUS.render(snapshot(known(enabled=False, decision_seconds=-1.0))))
+    shown = shown_lines(STATUS.render(snapshot(known(enabled=False, decision_seconds=-1.0))))
     assert "Auto-scaling off, measures only" in shown
     assert "Now measuring 8 members: 40 % of the window" in shown
     found = json.loads(STATUS.as_json(snapshot(known())))["autoscaling"]

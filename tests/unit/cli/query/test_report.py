@@ -7,14 +7,8 @@ import io
 
 from elasticjob_api.v1 import job_pb2
 from elasticjob_cli.query.report import history_csv, render_history, render_report
-from rich.console import Console, RenderableType
 
-
-def lines(shown: RenderableType, *, width: int = 80) -> list[str]:
-    console = Console(width=width, markup=False)
-    with console.capture() as captured:
-        console.print(shown)
-    return [" ".join(line.split()) for line in captured.get().splitlines()]
+from tests.support.shown import shown_lines
 
 
 def report() -> job_pb2.Report:
@@ -37,7 +31,7 @@ def report() -> job_pb2.Report:
 
 
 def test_a_report_shows_the_spent_time_and_the_failures_of_pods() -> None:
-    shown = lines(render_report(report()))
+    shown = shown_lines(render_report(report()))
     for line in (
         "Result Succeeded: all is trained",
         "Began 2023-11-14T22:13:20Z",
@@ -59,7 +53,7 @@ def test_a_report_shows_the_spent_time_and_the_failures_of_pods() -> None:
 
 def test_a_cost_is_shown_if_there_are_prices() -> None:
     found = report()
-    assert not any(line.startswith("Cost") for line in lines(render_report(found)))
+    assert not any(line.startswith("Cost") for line in shown_lines(render_report(found)))
     for amount, currency, shown in (
         (1234.567, "EUR", "Cost 1,234.57 EUR"),
         (0.00123456, "", "Cost 0.00123"),
@@ -67,18 +61,18 @@ def test_a_cost_is_shown_if_there_are_prices() -> None:
     ):
         found.cost.amount = amount
         found.cost.currency = currency
-        assert shown in lines(render_report(found))
+        assert shown in shown_lines(render_report(found))
 
 
 def test_advice_is_shown_if_there_is_some() -> None:
-    assert "Advice" not in " ".join(lines(render_report(report())))
+    assert "Advice" not in " ".join(shown_lines(render_report(report())))
     with_advice = report()
     with_advice.advice = "saving takes 9% of the training"
-    assert "Advice saving takes 9% of the training" in lines(render_report(with_advice))
+    assert "Advice saving takes 9% of the training" in shown_lines(render_report(with_advice))
 
 
 def test_unknown_values_are_dashes() -> None:
-    shown = lines(render_report(job_pb2.Report(goodput=-1)))
+    shown = shown_lines(render_report(job_pb2.Report(goodput=-1)))
     for line in (
         "Result -",
         "Began -",
@@ -94,7 +88,7 @@ def test_a_program_that_reports_no_steps_is_not_shown_as_starting() -> None:
     without = job_pb2.Report(goodput=-1)
     without.time.starting = 600
     without.time.waiting = 60
-    shown = " ".join(lines(render_report(without)))
+    shown = " ".join(shown_lines(render_report(without)))
     assert "Time 10m 00s in worlds whose program reports no steps" in shown
     assert "1m 00s waiting for members" in shown
     assert "changing worlds" not in shown
@@ -118,7 +112,7 @@ def history() -> job_pb2.History:
 
 
 def test_a_history_is_ordered_by_time_and_has_the_metrics() -> None:
-    assert lines(render_history(history()), width=200) == [
+    assert shown_lines(render_history(history())) == [
         "1970-01-01T00:00:10Z round 1, step 5, world of 2, 2.5 samples/s, loss 0.5",
         '1970-01-01T00:00:20Z WorldFormed round 2, "larger" [bold]',
         "1970-01-01T00:00:30Z round 2, step 9, world of 3, 4 samples/s, loss 0.25, step 7",
@@ -126,24 +120,15 @@ def test_a_history_is_ordered_by_time_and_has_the_metrics() -> None:
 
 
 def test_a_history_as_csv_has_a_column_per_metric_with_unique_names() -> None:
-    text = history_csv(history())
-    assert (
-        text.splitlines()[0]
-        == "time,round,worldSize,step,samplesPerSecond,loss,metric.step,event,message"
+    columns, *rows = csv.reader(io.StringIO(history_csv(history())))
+    assert ",".join(columns) == (
+        "time,round,worldSize,step,samplesPerSecond,loss,metric.step,event,message"
     )
-    first, event, last = csv.DictReader(io.StringIO(text))
-    assert (first["step"], first["loss"], first["metric.step"], first["event"]) == (
-        "5",
-        "0.5",
-        "",
-        "",
-    )
-    assert (event["step"], event["event"], event["message"]) == (
-        "",
-        "WorldFormed",
-        'round 2, "larger" [bold]',
-    )
-    assert (last["step"], last["metric.step"], last["worldSize"]) == ("9", "7.0", "3")
+    assert [row[1:] for row in rows] == [
+        ["1", "2", "5", "2.5", "0.5", "", "", ""],
+        ["", "", "", "", "", "", "WorldFormed", 'round 2, "larger" [bold]'],
+        ["2", "3", "9", "4.0", "0.25", "7.0", "", ""],
+    ]
     assert history_csv(job_pb2.History()).splitlines() == [
         "time,round,worldSize,step,samplesPerSecond,event,message"
     ]

@@ -9,14 +9,13 @@ from elasticjob_api.elasticjob import ElasticJob, ElasticJobSpec, ElasticJobStat
 from elasticjob_api.meta import ObjectMeta
 from elasticjob_api.v1 import agent_pb2, job_pb2
 from elasticjob_cli.query.top import MOST_MEMBERS, bar, job_view, jobs_view, sparkline
-from rich.console import Console, RenderableType
+from rich.console import RenderableType
+
+from tests.support.shown import shown
 
 
-def lines(shown: RenderableType) -> list[str]:
-    console = Console(width=80)
-    with console.capture() as captured:
-        console.print(shown)
-    return captured.get().splitlines()
+def lines(view: RenderableType) -> list[str]:
+    return shown(view, width=80).splitlines()
 
 
 @pytest.mark.parametrize(
@@ -66,31 +65,21 @@ def answers(count: int, rates: Sequence[float] = ()) -> job_pb2.StoredAnswers:
 
 
 def test_a_job_is_shown_with_progress_rate_and_its_members_by_rank() -> None:
-    shown = lines(job_view(answers(2, rates=(600.0, 1200.0))))
-    assert shown[0] == "team/digits  Training, world of 2"
-    assert shown[1] == f"{'█' * 15}{'░' * 15}  500/1000 (50 %)  1h 01m to go"
-    assert shown[2] == "▅█  1234.5 samples/s, at most 1234.5"
-    assert shown[3].split() == [
-        "RANK",
-        "MEMBER",
-        "STATE",
-        "STEP",
-        "STEP",
-        "TIME",
-        "CPU",
-        "MEMORY",
-        "GPU",
-    ]
-    assert [line.split() for line in shown[4:]] == [
-        [str(rank), f"worker-10{rank}", "Training", "500", "0.25", "s", "1.50", "3Gi", "87", "%"]
-        for rank in (0, 1)
+    found = lines(job_view(answers(2, rates=(600.0, 1200.0))))
+    assert found[0] == "team/digits  Training, world of 2"
+    assert found[1] == f"{'█' * 15}{'░' * 15}  500/1000 (50 %)  1h 01m to go"
+    assert found[2] == "▅█  1234.5 samples/s, at most 1234.5"
+    assert [" ".join(line.split()) for line in found[3:]] == [
+        "RANK MEMBER STATE STEP STEP TIME CPU MEMORY GPU",
+        "0 worker-100 Training 500 0.25 s 1.50 3Gi 87 %",
+        "1 worker-101 Training 500 0.25 s 1.50 3Gi 87 %",
     ]
 
 
 def test_a_job_of_many_members_is_shown_with_the_first_ranks() -> None:
-    shown = lines(job_view(answers(MOST_MEMBERS + 70)))
-    assert shown[-1] == "and 70 more members"
-    assert len(shown) == MOST_MEMBERS + 4
+    found = lines(job_view(answers(MOST_MEMBERS + 70)))
+    assert found[-1] == "and 70 more members"
+    assert len(found) == MOST_MEMBERS + 4
 
 
 def test_all_jobs_are_shown_with_their_latest_rates() -> None:

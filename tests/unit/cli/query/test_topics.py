@@ -12,7 +12,8 @@ from elasticjob_cli.query.topics import TOPIC_QUERIES, Topic
 from elasticjob_client.answers import StoredMaster
 from hypothesis import given
 from hypothesis import strategies as st
-from rich.console import Console
+
+from tests.support.shown import shown, shown_lines
 
 STATUS = TOPIC_QUERIES[Topic.STATUS]
 
@@ -48,29 +49,27 @@ def snapshot() -> job_pb2.StoredAnswers:
 
 
 def test_people_see_phase_world_progress_members_and_shards() -> None:
-    console = Console(width=160, record=True, quiet=False, file=None)
-    with console.capture() as captured:
-        console.print(STATUS.render(snapshot()))
-    lines = [" ".join(line.split()) for line in captured.get().splitlines()]
-    assert "Phase Training" in lines
-    assert "World round 3, size 2" in lines
-    assert "Step 120/480 (25 %)" in lines
-    assert "Rate 1234.5 samples/s" in lines
-    assert "To go 1m 23s" in lines
-    assert "Master started 2 times" in lines
-    assert "worker 1 1 digits-worker-1 Training 10.0.0.1 120 0.50 300Mi" in lines
-    assert "worker 5 - digits-worker-5 Waiting 10.0.0.5 120 0.50 300Mi" in lines
-    assert "train 480 120 8 352 0 0" in lines
+    lines = shown_lines(STATUS.render(snapshot()))
+    for line in (
+        "Phase Training",
+        "World round 3, size 2",
+        "Step 120/480 (25 %)",
+        "Rate 1234.5 samples/s",
+        "To go 1m 23s",
+        "Master started 2 times",
+        "worker 1 1 digits-worker-1 Training 10.0.0.1 120 0.50 300Mi",
+        "worker 5 - digits-worker-5 Waiting 10.0.0.5 120 0.50 300Mi",
+        "train 480 120 8 352 0 0",
+    ):
+        assert line in lines
 
 
 def test_a_job_without_members_has_a_line_in_place_of_an_empty_table() -> None:
     status = job_pb2.JobStatus(namespace="default", job_name="digits")
     waiting = job_pb2.StoredAnswers(status=status)
-    console = Console(width=160)
-    with console.capture() as captured:
-        console.print(STATUS.render(waiting))
-    assert "no members now; `elasticjob describe digits` shows its pods" in captured.get()
-    assert "ROLE" not in captured.get()
+    text = shown(STATUS.render(waiting))
+    assert "no members now; `elasticjob describe digits` shows its pods" in text
+    assert "ROLE" not in text
 
 
 @pytest.mark.parametrize(
@@ -84,12 +83,9 @@ async def test_a_job_without_a_master_has_the_phase_of_its_status(
         report=job_pb2.Report(outcome=job_pb2.Outcome(phase="Succeeded")),
     )
     found = await StoredMaster(stored, "it has ended", is_last=is_last).snapshot()
-    console = Console(width=160)
-    with console.capture() as captured:
-        console.print(STATUS.render(found))
-    assert ["Phase", said] in [line.split() for line in captured.get().splitlines()]
-    shown = json.loads(STATUS.as_json(found))
-    assert (shown["jobPhase"], shown["phase"]) == (job_phase, "JOB_PHASE_FINISHING")
+    assert f"Phase {said}" in shown_lines(STATUS.render(found))
+    told = json.loads(STATUS.as_json(found))
+    assert (told["jobPhase"], told["phase"]) == (job_phase, "JOB_PHASE_FINISHING")
 
 
 def test_programs_see_ranks_and_zeros() -> None:
@@ -127,8 +123,8 @@ def test_durations_are_short(seconds: float, text: str) -> None:
 def test_stacks_have_the_programs_threads_only() -> None:
     names = ("elasticjob-read: recv < run", "loader: wait < run", "shards_renew: wait", "shards: x")
     group = job_pb2.StackGroup(ranks=[0], frames=["train"], other_threads=names)
-    shown = list(stack_lines(job_pb2.StackList(groups=[group])))
-    assert [line for line in shown if "thread" in line] == [
+    found = list(stack_lines(job_pb2.StackList(groups=[group])))
+    assert [line for line in found if "thread" in line] == [
         "  thread loader: wait < run",
         "  thread shards: x",
     ]

@@ -29,18 +29,18 @@ CONFIG = master_config("job", "job-uid")
 
 
 class Server:
-    """Records the steps of the writes, each with the commands that were sent before it."""
+    """Records the writes of the progress, each with the commands that were sent before it."""
 
     def __init__(self, sent: list[Command], *, fails: bool) -> None:
         self.sent = sent
         self.fails = fails
-        self.writes: list[tuple[int, list[Command]]] = []
+        self.writes: list[tuple[dict[str, Any], list[Command]]] = []
 
     async def apply(
         self, _kind: object, _namespace: str, _name: str, body: dict[str, Any], **_: str
     ) -> None:
         await asyncio.sleep(0)
-        self.writes.append((body["status"]["progress"]["step"], list(self.sent)))
+        self.writes.append((body["status"]["progress"], list(self.sent)))
         if self.fails:
             raise TryLater(503, "", "not now")
 
@@ -69,7 +69,7 @@ async def test_members_that_end_after_the_same_step_cost_one_write_together(
     for uid in uids:
         controller.exited(members[uid], ProcessExited(uid, 1, 0))
         await until("its exit", lambda: Exit(uid) in sent)  # noqa: B023 (called in this round)
-    assert [step for step, _ in server.writes] == [300]
+    assert [written["step"] for written, _ in server.writes] == [300]
     writing.cancel()
 
 
@@ -95,7 +95,28 @@ async def test_an_agent_ends_after_its_last_step_is_written(*, fails: bool) -> N
     controller.exited(member, ProcessExited(UID, 1, 0))
 
     await until("an exit", lambda: sent, lambda sent: Exit(UID) in sent)
-    step, sent_before = server.writes[-1]
-    assert step == 300
+    written, sent_before = server.writes[-1]
+    assert written["step"] == 300
     assert Exit(UID) not in sent_before
     writing.cancel()
+
+
+@pytest.mark.guarantee("training-hangs")
+async def test_a_stall_and_its_end_are_written_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(progress_writer, "PROGRESS_SECONDS", 1e9)  # no other write is ever due
+    controller = Controller(framework="custom", facts=JobFacts())
+    server = Server([], fails=False)
+    writer = ProgressWriter(server, CONFIG, controller)  # type: ignore[arg-type]
+    controller.progress.add_report(UID, StepReport(1, 7), now=controller.now(), wall=1.0)
+    writing = asyncio.create_task(writer.run())
+    for since in (None, 60.0, None):
+        controller.health_monitor.stall.since = since
+        await until(
+            "it is written",
+            lambda: server.writes and "stalledSince" in server.writes[-1][0],
+            lambda stalled: stalled == (since is not None),  # noqa: B023 (called in this round)
+        )
+    writing.cancel()
+    assert [written.get("stalledSince") for written, _ in server.writes] == [
+        None, "1970-01-01T00:01:00Z", None,
+    ]  # fmt: skip

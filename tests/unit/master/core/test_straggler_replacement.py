@@ -162,7 +162,7 @@ def test_what_was_measured_with_a_straggler_is_forgotten_when_it_is_replaced(
     scaling.job_scaling = JobScaling("worker", 4, Bounds(1, 8), indices=frozenset(range(4)))
     rates = {2: 60.0, 4: 50.0}
     times = {2: EPOCH + 10, 4: EPOCH + 300}
-    scaling.autoscaler.restore(memory_of(rates=rates, times=times, asked=4, settled=4, moves=3))
+    scaling.autoscaler.memory = memory_of(rates=rates, times=times, asked=4, settled=4, moves=3)
     job.train(200, lambda _member, _rank: 1.0)
     job.train(600, slow_nodes("node-2"))
     assert len(job.replaced) == 1

@@ -261,7 +261,7 @@ def test_the_end_of_a_plan_is_learned_from_once() -> None:
 
 def test_a_plan_that_is_found_counts_as_asked_for() -> None:
     job = Job(members=2, desired=2)
-    job.scaling.autoscaler.restore(memory_of(asked=4))
+    job.scaling.autoscaler.memory = memory_of(asked=4)
     plan = ScalePlan(metadata=ObjectMeta(name="p"), spec=ScalePlanSpec(job_name="j"))
     found = ObservedPlan(plan, 7, requested_size=2)
     job.scaling.observe(job.controller, PlanFacts((found,), scaling=job.scaling.job_scaling))
@@ -330,7 +330,7 @@ def test_a_finish_time_is_compared_with_the_remaining_reported_steps() -> None:
 
 def test_a_decision_that_changes_nothing_is_published_with_its_reason() -> None:
     job = Job(members=4, desired=4)
-    job.scaling.autoscaler.restore(memory_of(rates={2: 100.0}, asked=4, moves=8))
+    job.scaling.autoscaler.memory = memory_of(rates={2: 100.0}, asked=4, moves=8)
     job.train(0, 12, 150.0)
     assert job.asked == []
     assert "measuring 4 again" in known(job).reason
@@ -381,8 +381,8 @@ def test_what_is_missing_for_a_measurement_is_told() -> None:
 
 def test_a_pause_after_pods_that_did_not_become_ready_is_published_until_it_ends() -> None:
     job = Job(members=2, desired=2)
-    job.scaling.autoscaler.restore(
-        memory_of(had=2, retry_at=1e9 + 60, resources_at=1e9 + 30, costs=(12.0,))
+    job.scaling.autoscaler.memory = memory_of(
+        had=2, retry_at=1e9 + 60, resources_at=1e9 + 30, costs=(12.0,)
     )
     pauses = known(job)
     assert (pauses.had_size, pauses.retry_time, pauses.resources_retry_time) == (
@@ -403,7 +403,7 @@ def test_what_a_role_has_used_and_what_became_of_its_change_is_told() -> None:
     job.train(0, 5, 100.0)
     memory = job.scaling.autoscaler.memory
     peaks = replaced(memory.resources.peaks["worker"], keeps_resources=True)
-    job.scaling.autoscaler.restore(memory.with_peaks("worker", peaks))
+    job.scaling.autoscaler.memory = memory.with_peaks("worker", peaks)
     [role] = known(job).roles
     assert (role.role, role.cpu_cores, role.memory_bytes) == ("worker", 0.9, GIB)
     assert role.remark == "was lowered and needed it: has it back, and is not lowered again"
@@ -419,7 +419,7 @@ def test_the_dashboard_has_what_a_query_shows() -> None:
         [],
         [],
     )
-    job.scaling.autoscaler.restore(memory_of(rates={2: 100.0}, asked=4, costs=(12.0,)))
+    job.scaling.autoscaler.memory = memory_of(rates={2: 100.0}, asked=4, costs=(12.0,))
     job.limit_memory(8 * GIB)
     job.use(memory=GIB)
     job.train(0, 12, 141.0)
@@ -448,7 +448,7 @@ def test_the_dashboard_has_what_a_query_shows() -> None:
 def test_the_metrics_say_how_far_the_search_is() -> None:
     job = Job(members=4, desired=4)
     assert sum(autoscaling_metrics(job).values()) == 1.0, "it is enabled; nothing else is known"
-    job.scaling.autoscaler.restore(memory_of(rates={2: 100.0}, asked=4, settled=4, costs=(12.0,)))
+    job.scaling.autoscaler.memory = memory_of(rates={2: 100.0}, asked=4, settled=4, costs=(12.0,))
     job.train(0, 12, 141.0)
     told = known(job)
     metrics = autoscaling_metrics(job)

@@ -29,9 +29,19 @@ STORED = Path(__file__).with_name("stored_state.json")
 UIDS = ("uid-0", "uid-1")
 
 
+def master_of(*uids: str, running_round: int = 1) -> Controller:
+    """Return a master and its members, which are connected and run processes of this round."""
+    controller = Controller(framework="jax", facts=JobFacts(sizes={}))
+    for index, uid in enumerate(uids):
+        controller.register(Identity(f"job-worker-{index}", uid, names.ROLE_WORKER, index))
+        if running_round:
+            controller.connect(MemberConnected(uid, running_round), lambda _: None)
+    return controller
+
+
 def next_master(state: StoredState) -> Controller:
     """Return a master that continues from a stored state."""
-    controller = Controller(framework="jax", facts=JobFacts(sizes={}))
+    controller = master_of()
     snapshot.restore(controller, state)
     return controller
 
@@ -52,8 +62,7 @@ async def test_a_master_that_is_ended_before_it_has_read_the_state_leaves_it_alo
 
 
 async def test_leases_of_removed_members_are_free_after_a_restart() -> None:
-    before = Controller(framework="jax", facts=JobFacts(sizes={}))
-    before.register(Identity("job-worker-0", "uid-0", names.ROLE_WORKER, 0))
+    before = master_of("uid-0", running_round=0)
     ledger = before.ledgers.declare(Dataset("d", 4, 1))
     ledger.lease("uid-0", 1, "one")
     ledger.lease("uid-1", 2, "two")
@@ -69,9 +78,7 @@ async def test_leases_of_removed_members_are_free_after_a_restart() -> None:
 @pytest.mark.guarantee("leases-survive-the-master")
 async def test_leases_of_a_process_that_the_earlier_master_did_not_store_stay_with_it() -> None:
     """The stored state has an earlier process of the member, whose end releases its leases."""
-    before = Controller(framework="jax", facts=JobFacts(sizes={}))
-    before.register(Identity("job-worker-0", "uid-0", names.ROLE_WORKER, 0))
-    before.connect(MemberConnected("uid-0", running_round=1), lambda _: None)
+    before = master_of("uid-0")
     before.ledgers.declare(Dataset("d", 4, 1)).lease("uid-0", 1, "one")
     after = next_master(snapshot.take(before, job_uid=""))
     leases = [LeasesOfRound("d", 2, [2, 3])]
@@ -84,10 +91,7 @@ async def test_leases_of_a_process_that_the_earlier_master_did_not_store_stay_wi
 @pytest.mark.parametrize("rounds", [1, 5])
 async def test_the_training_ends_although_an_older_state_was_restored(rounds: int) -> None:
     """What the agents report wins over the stored leases, and over the stored round."""
-    before = Controller(framework="jax", facts=JobFacts(sizes={}))
-    for index in (0, 1):
-        before.register(Identity(f"job-worker-{index}", f"uid-{index}", names.ROLE_WORKER, index))
-        before.connect(MemberConnected(f"uid-{index}", running_round=1), lambda _: None)
+    before = master_of(*UIDS)
     ledger = before.ledgers.declare(Dataset("d", 12, 1))
     held = {uid: [shard.id for shard in ledger.lease(uid, 3, f"r-{uid}")] for uid in UIDS}
     backup = snapshot.take(before, job_uid="")
@@ -114,9 +118,7 @@ async def test_the_training_ends_although_an_older_state_was_restored(rounds: in
 
 @pytest.mark.guarantee("older-state-of-the-master")
 async def test_an_agent_of_an_earlier_version_keeps_the_leases_that_it_does_not_report() -> None:
-    before = Controller(framework="jax", facts=JobFacts(sizes={}))
-    before.register(Identity("job-worker-0", "uid-0", names.ROLE_WORKER, 0))
-    before.connect(MemberConnected("uid-0", running_round=1), lambda _: None)
+    before = master_of("uid-0")
     before.ledgers.declare(Dataset("d", 4, 1)).lease("uid-0", 2, "one")
     after = next_master(snapshot.take(before, job_uid=""))
     after.connect(MemberConnected("uid-0", running_round=1), lambda _: None)
@@ -125,9 +127,7 @@ async def test_an_agent_of_an_earlier_version_keeps_the_leases_that_it_does_not_
 
 @pytest.mark.guarantee("leases-survive-the-master")
 async def test_a_request_whose_answer_was_lost_with_the_master_is_a_new_one() -> None:
-    before = Controller(framework="jax", facts=JobFacts(sizes={}))
-    before.register(Identity("job-worker-0", "uid-0", names.ROLE_WORKER, 0))
-    before.connect(MemberConnected("uid-0", running_round=1), lambda _: None)
+    before = master_of("uid-0")
     before.ledgers.declare(Dataset("d", 4, 1)).lease("uid-0", 2, "lost")
     after = next_master(snapshot.take(before, job_uid=""))
     after.connect(MemberConnected("uid-0", running_round=1), lambda _: None, complete=True)
@@ -138,12 +138,10 @@ async def test_a_request_whose_answer_was_lost_with_the_master_is_a_new_one() ->
 
 
 def test_a_state_that_was_stored_before_is_read_and_stored_again_as_it_was() -> None:
-    controller = Controller(framework="jax", facts=JobFacts(sizes={}))
     state = msgspec.json.decode(STORED.read_bytes(), type=StoredState)
     stored = json.loads(STORED.read_bytes()) | {"broken_nodes": [], "spent": []}  # newer than it
     assert json.loads(msgspec.json.encode(state)) == stored
-    snapshot.restore(controller, state)
-    again = json.loads(msgspec.json.encode(snapshot.take(controller, job_uid="x")))
+    again = json.loads(msgspec.json.encode(snapshot.take(next_master(state), job_uid="x")))
     expected = stored | {"master_starts": 4}
     # A verdict without the size that it was found at, and two fields of a former search.
     for former in ("useless", "heading", "turned"):
@@ -152,16 +150,15 @@ def test_a_state_that_was_stored_before_is_read_and_stored_again_as_it_was() -> 
 
 
 def test_a_memory_of_the_auto_scaler_that_cannot_be_read_costs_no_other_state() -> None:
-    controller = Controller(framework="jax", facts=JobFacts(sizes={}))
     state = msgspec.json.decode(STORED.read_bytes(), type=StoredState)
-    snapshot.restore(controller, msgspec.structs.replace(state, memory={"rates": 5}))
+    controller = next_master(msgspec.structs.replace(state, memory={"rates": 5}))
     assert controller.rendezvous.round == state.round
     assert len(controller.ledgers) == len(state.ledgers)
     assert controller.scaling.autoscaler.memory == ScalingMemory()
 
 
 async def test_a_data_set_is_confirmed_when_it_is_stored_and_then_at_once() -> None:
-    controller = Controller(framework="jax", facts=JobFacts(sizes={}))
+    controller = master_of()
     state_writer = StateWriter(NoStore(), lambda: EncodedState(b""))
     controller.subscribe("changed", state_writer.changed)
     service = ShardService(controller, state_writer)

@@ -141,78 +141,6 @@ async def test_requests_are_carried_out_in_the_order_of_their_creation() -> None
     cluster.check_final_state()
 
 
-@pytest.mark.guarantee("plan-runs-once-in-order")
-async def test_of_the_auto_plans_that_wait_only_the_newest_is_carried_out() -> None:
-    cluster = Cluster(replicas=1)
-    await cluster.start()
-    for number, size in enumerate((2, 3, 4)):
-        await cluster.apply(
-            SCALE_PLANS,
-            f"auto-{number}",
-            source="Auto",
-            replicaResourceSpecs={"worker": {"replicas": size}},
-        )
-    await cluster.settle()
-    assert [plan["status"]["phase"] for plan in cluster.kube.all(SCALE_PLANS)] == [
-        "Superseded",
-        "Superseded",
-        "Succeeded",
-    ]
-    assert len(pod_names(cluster)) == 4
-
-
-async def test_a_plan_that_does_not_get_ready_in_time_is_rolled_back_if_it_says_so() -> None:
-    cluster = Cluster(replicas=1)
-    await cluster.start()
-    await cluster.apply(
-        SCALE_PLANS,
-        "p",
-        timeoutSeconds=5,
-        onTimeout="Rollback",
-        replicaResourceSpecs={"worker": {"replicas": 3}},
-    )
-    for _ in range(12):
-        await cluster.run_operator()
-        for pod in cluster.kube.all(PODS):
-            if "deletionTimestamp" in pod["metadata"]:
-                cluster.kube.remove(PODS, pod["metadata"]["name"])
-    ended = status(cluster, SCALE_PLANS, "p")
-    assert ended["phase"] == "Failed"
-    assert ended["message"].startswith(
-        "rolled back after timeoutSeconds 5: 2 of 2 new members are not ready: worker 1, worker 2"
-    )
-    assert pod_names(cluster) == ["job-worker-0"]
-    assert cluster.job().spec.replica_specs["worker"].replicas == 1
-
-
-async def test_a_failure_is_counted_once_and_the_job_fails_when_the_limit_is_used_up() -> None:
-    cluster = Cluster(replicas=2, worker={"restartLimit": 1})
-    await cluster.start()
-    cluster.end("job-worker-1", 1)
-    await cluster.settle()
-    assert pod_names(cluster) == ["job-worker-0", "job-worker-1-1"]
-    assert cluster.job().status.replica_statuses["worker"].restarts == 1
-    cluster.end("job-worker-1-1", 3)
-    await cluster.settle()
-    job = cluster.job()
-    assert job.status.phase == "Failed"
-    assert "worker 1 failed and its restartLimit 1 is used up: exit code 3" in job.status.message
-    assert cluster.kube.pods(names.ROLE_MASTER) == []
-
-
-async def test_a_drained_or_deleted_pod_is_replaced_uncounted() -> None:
-    cluster = Cluster(replicas=2)
-    await cluster.start()
-    cluster.end("job-worker-0", names.EXIT_DRAINED)
-    cluster.kube.remove(PODS, "job-worker-1")
-    cluster.kube.remove(PODS, "job-master")
-    await cluster.settle()
-    assert pod_names(cluster) == ["job-worker-0-1", "job-worker-1-2"]
-    assert cluster.kube.pods(names.ROLE_MASTER)[0]["metadata"]["name"] == "job-master-1"
-    assert cluster.job().status.replica_statuses["worker"].restarts == 0
-    cluster.check_final_state()
-
-
 @pytest.mark.guarantee("flood-of-connections")
 async def test_a_master_killed_for_memory_is_replaced_and_counted() -> None:
     cluster = Cluster(replicas=1)
@@ -224,25 +152,6 @@ async def test_a_master_killed_for_memory_is_replaced_and_counted() -> None:
     assert pod_names(cluster, names.ROLE_MASTER) == ["job-master-1"]
     assert cluster.job().status.master.restarts == 1
     assert cluster.job().status.phase == "Running"
-
-
-async def test_the_job_succeeds_when_all_workers_have_and_what_still_waits_ends() -> None:
-    cluster = Cluster(replicas=2)
-    await cluster.start()
-    cluster.end("job-worker-0", 0)
-    await cluster.settle()
-    assert cluster.job().status.phase == "Running"
-    cluster.end("job-worker-1", 0)
-    await cluster.apply(SCALE_OUTS, "late", count=1)
-    await cluster.settle()
-    assert cluster.job().status.phase == "Succeeded"
-    ended = status(cluster, SCALE_OUTS, "late")
-    assert ended["phase"] == "ScaleFailed"
-    assert "has ended (Succeeded)" in ended["message"]
-    assert cluster.kube.pods(names.ROLE_MASTER) == []
-    assert pod_names(cluster) == ["job-worker-0", "job-worker-1"], (
-        "cleanPodPolicy Running keeps finished pods"
-    )
 
 
 async def history(cluster: Cluster, rng: random.Random, steps: int) -> None:

@@ -73,27 +73,6 @@ async def test_a_job_fails_when_its_time_is_over_and_its_pods_are_cleaned_up() -
     assert cluster.kube.all(PODS) == []
 
 
-async def test_a_job_without_room_for_its_members_fails_with_the_schedulers_message() -> None:
-    cluster = new_cluster(replicas=2, runPolicy={"pendingDeadlineSeconds": 60})
-    await cluster.kube.create(ELASTIC_JOBS, NAMESPACE, cluster._body)
-    await cluster.run_operator()
-    unschedulable = {
-        "type": "PodScheduled",
-        "status": "False",
-        "reason": "Unschedulable",
-        "message": "0/3 nodes fit",
-    }
-    for pod in cluster.kube.pods():
-        cluster.kube.set_status(PODS, pod["metadata"]["name"], conditions=[unschedulable])
-    make_ready(cluster.kube, "job-master")
-    for _ in range(40):
-        await cluster.run_operator()
-    assert status_of(cluster)["phase"] == "Failed"
-    assert status_of(cluster)["message"].endswith(
-        "is Pending for more than 60 s: Unschedulable: 0/3 nodes fit"
-    )
-
-
 # --- completion
 
 

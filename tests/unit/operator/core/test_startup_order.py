@@ -136,14 +136,6 @@ async def test_an_order_in_which_the_job_could_never_start_is_refused(
     assert found == (error and f"spec.replicaSpecs.{error}")
 
 
-async def test_a_refused_order_fails_the_job_without_a_pod() -> None:
-    cluster = await created({"a": {"dependsOn": ["a"]}})
-    await cluster.run_operator()
-    status = cluster.job().status
-    assert (status.phase, cluster.kube.all(PODS)) == ("Failed", [])
-    assert "dependsOn" in str(status.message)
-
-
 @pytest.mark.guarantee("foreign-status-writes")
 async def test_a_refused_order_creates_no_pod_even_if_another_client_sets_the_job_active() -> None:
     cluster = await created({"worker": {"dependsOn": ["ps"]}})

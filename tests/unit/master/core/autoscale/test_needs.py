@@ -80,7 +80,7 @@ def test_a_job_that_does_not_grow_gets_its_requests_when_it_has_settled_if_that_
     assert (only.size, set(only.resources)) == (None, {"ps", "worker"})
     assert job.autoscaler.memory.search.settled_size == 2, "it stays settled"
     costly = BareJob(dataclasses.replace(fixed, rescale=7200.0), limits={}, maximum=True)
-    costly.autoscaler.restore(memory_of(costs=(7200.0,)))
+    costly.autoscaler.memory = memory_of(costs=(7200.0,))
     costly.run(2.0)
     assert not costly.decisions, "4 hours of a day are more than it is worth"
 

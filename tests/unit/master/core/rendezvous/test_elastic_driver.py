@@ -81,6 +81,16 @@ def world_of(count: int) -> tuple[SimulatedHorovod, list[SimulatedAgent]]:
     return job, agents
 
 
+def prepared(job: SimulatedHorovod, index: int, *, steps: int = 2) -> SimulatedAgent:
+    """Let another member join, whose process then takes some steps."""
+    new = job.join(index)
+    job.advance(2.0)
+    job.handle_command(new)
+    for _ in range(steps):
+        job.proceed(new)
+    return new
+
+
 def announced(agents: list[SimulatedAgent]) -> list[int]:
     return [
         command.round
@@ -93,9 +103,7 @@ def announced(agents: list[SimulatedAgent]) -> list[int]:
 @pytest.mark.guarantee("unchanged-horovod-elastic")
 def test_the_others_train_until_a_new_process_has_imported_its_packages() -> None:
     job, agents = world_of(2)
-    new = job.join(2)
-    job.advance(2.0)
-    job.handle_command(new)
+    new = prepared(job, 2, steps=0)
     job.advance(60.0)
     assert not announced(agents)
     assert len(job.training()) == 2
@@ -123,10 +131,7 @@ def test_processes_with_the_state_continue_at_once_after_a_crash() -> None:
 @pytest.mark.guarantee("unchanged-horovod-elastic")
 def test_a_new_process_that_crashes_while_it_imports_interrupts_no_other() -> None:
     job, agents = world_of(2)
-    new = job.join(2)
-    job.advance(2.0)
-    job.handle_command(new)
-    job.end_process(new, 1, asked=False)
+    job.end_process(prepared(job, 2, steps=0), 1, asked=False)
     job.advance(5.0)
     assert not announced(agents)
     job.run_until_quiet()
@@ -170,10 +175,7 @@ def test_fewer_than_the_least_number_wait_for_others_and_keep_their_state() -> N
 
 def test_late_members_end_and_no_training_restarts_after_a_worker_has_finished() -> None:
     job, agents = world_of(2)
-    late = job.join(2)
-    job.advance(2.0)
-    job.handle_command(late)
-    job.proceed(late)
+    late = prepared(job, 2, steps=1)
     job.end_process(agents[0], 0, asked=False)
     job.run_until_quiet()
     job.end_process(agents[1], 0, asked=False)
@@ -185,11 +187,7 @@ def test_late_members_end_and_no_training_restarts_after_a_worker_has_finished()
 def half_begun() -> tuple[SimulatedHorovod, list[SimulatedAgent], list[StoredMember]]:
     """Return a job whose world of three has begun for one member, and the state stored before."""
     job, agents = world_of(2)
-    agents.append(job.join(2))
-    job.advance(2.0)
-    job.handle_command(agents[2])
-    job.proceed(agents[2])
-    job.proceed(agents[2])
+    agents.append(prepared(job, 2))
     for agent in agents[:2]:
         job.handle_command(agent)
     job.proceed(agents[0])  # the commit
@@ -218,11 +216,7 @@ def test_a_world_that_has_begun_is_not_changed_before_each_of_its_members_has_it
 
 def test_a_process_that_waits_for_a_new_one_continues_at_once_if_that_crashes() -> None:
     job, agents = world_of(2)
-    new = job.join(2)
-    job.advance(2.0)
-    job.handle_command(new)
-    job.proceed(new)
-    job.proceed(new)
+    new = prepared(job, 2)
     for agent in agents:
         job.handle_command(agent)
     job.proceed(agents[0])  # the commit

@@ -126,28 +126,23 @@ def test_arguments_that_nothing_takes_are_refused() -> None:
     )
 
 
-def test_a_restart_in_the_same_pod_that_horovod_would_not_use_is_refused() -> None:
+@pytest.mark.parametrize(
+    ("role", "fields", "refusal"),
+    [
+        ("worker", {"process_restart_limit": 3}, "processRestartLimit: is 3, but must be 0"),
+        ("launcher", {"replicas": 2}, "replicas: is 2, but must be 1"),
+    ],
+)
+def test_numbers_with_which_horovod_would_not_scale_are_refused(
+    role: str, fields: dict[str, int], refusal: str
+) -> None:
     made = job({})
-    worker = msgspec.structs.replace(made.spec.replica_specs["worker"], process_restart_limit=3)
-    roles = {**made.spec.replica_specs, "worker": worker}
+    specs = made.spec.replica_specs
+    roles = {**specs, role: msgspec.structs.replace(specs[role], **fields)}
     made = msgspec.structs.replace(
         made, spec=msgspec.structs.replace(made.spec, replica_specs=roles)
     )
-    assert (validation_error(made) or "").startswith(
-        "spec.replicaSpecs.worker.processRestartLimit: is 3, but must be 0"
-    )
-
-
-def test_a_second_launcher_that_would_end_what_the_first_one_has_started_is_refused() -> None:
-    made = job({})
-    launcher = msgspec.structs.replace(made.spec.replica_specs["launcher"], replicas=2)
-    roles = {**made.spec.replica_specs, "launcher": launcher}
-    made = msgspec.structs.replace(
-        made, spec=msgspec.structs.replace(made.spec, replica_specs=roles)
-    )
-    assert (validation_error(made) or "").startswith(
-        "spec.replicaSpecs.launcher.replicas: is 2, but must be 1"
-    )
+    assert (validation_error(made) or "").startswith(f"spec.replicaSpecs.{role}.{refusal}")
 
 
 def test_a_plan_for_a_second_launcher_is_refused_like_a_job_with_two() -> None:

@@ -97,15 +97,6 @@ async def test_a_removed_role_loses_its_pods_and_status_and_other_roles_keep_the
     check_roles(cluster)
 
 
-async def test_a_role_that_is_renamed_is_removed_and_added() -> None:
-    cluster = await started(store=role(2))
-    change_roles(cluster, {"shop": role(3)}, remove=("store",))
-    await cluster.settle()
-    assert plans(cluster)[f"job-spec-{generation(cluster)}"][0] == "Succeeded"
-    assert (pod_names(cluster, "store"), len(pod_names(cluster, "shop"))) == ([], 3)
-    check_roles(cluster)
-
-
 async def test_pods_of_a_removed_role_are_deleted_with_the_roles_own_time_to_drain() -> None:
     cluster = await started(extra=role(1, agent="Managed", drainSeconds=300))
     (pod,) = cluster.kube.pods("extra")

@@ -11,15 +11,6 @@ from elasticjob_api.elasticjob import MAX_FAILURES, ElasticJobStatus
 from elasticjob_kube.resources import PODS
 
 from tests.support.job_cluster import end_training, new_cluster, pod_names, reconcile_now, status_of
-from tests.support.simulator.cluster import Cluster
-
-
-async def failed_with(code: int, reason: str = "Error") -> Cluster:
-    cluster = new_cluster(replicas=2)
-    await cluster.start()
-    end_training(cluster, "job-worker-1", code, reason)
-    await reconcile_now(cluster)
-    return cluster
 
 
 async def test_a_failure_has_role_index_container_code_signal_reason_action_and_times() -> None:
@@ -41,16 +32,6 @@ async def test_a_failure_has_role_index_container_code_signal_reason_action_and_
         "message": "last words",
         "action": "RestartWithMoreMemory",
     }
-
-
-@pytest.mark.parametrize(
-    ("code", "action", "signal"),
-    [(143, "Ignore", 15), (1, "Restart", None), (127, "FailJob", None)],
-)
-async def test_the_action_is_that_of_the_table(code: int, action: str, signal: int | None) -> None:
-    cluster = await failed_with(code)
-    (failure,) = status_of(cluster)["failures"]
-    assert (failure["exitCode"], failure["action"], failure.get("signal")) == (code, action, signal)
 
 
 async def test_a_failure_of_the_master_is_one_without_an_index() -> None:

@@ -361,18 +361,18 @@ def test_the_first_restart_is_at_once_and_later_ones_wait_ever_longer() -> None:
 
 
 @pytest.mark.parametrize(
-    ("code", "from_outside"), [(137, True), (143, True), (200, True), (1, False), (139, False)]
+    ("end", "from_outside"),
+    [
+        (pod(137), True),
+        (pod(143), True),
+        (pod(200), True),
+        (pod(1), False),
+        (pod(139), False),
+        (pod(137, "OOMKilled"), False),
+    ],
 )
-def test_only_what_the_program_does_by_itself_waits_long(code: int, from_outside: bool) -> None:
-    ended = pod(containerStatuses=[{"name": "train", "state": {"terminated": {"exitCode": code}}}])
-    assert classify(ended).from_outside == from_outside
-
-
-def test_a_kill_for_memory_is_the_programs_own() -> None:
-    terminated = {"exitCode": 137, "reason": "OOMKilled"}
-    assert not classify(
-        pod(containerStatuses=[{"name": "train", "state": {"terminated": terminated}}])
-    ).from_outside
+def test_only_what_the_program_does_by_itself_waits_long(end: Pod, from_outside: bool) -> None:
+    assert classify(end).from_outside == from_outside
 
 
 def ended(*, ran: float, at: float) -> Pod:

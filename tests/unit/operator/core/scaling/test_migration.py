@@ -422,22 +422,6 @@ async def test_a_replacement_that_vanishes_is_made_again_and_so_is_a_member_that
     assert nodes.live_pods() == ["job-worker-1", "job-worker-2-2"]
 
 
-async def test_a_job_suspended_in_the_middle_of_a_migration_comes_back_with_its_size() -> None:
-    nodes = await started(replicas=2)
-    cluster = nodes.cluster
-    nodes.stuck = lambda pod: "no room" if index_of(pod) == 2 else ""
-    await cluster.apply(SCALE_PLANS, "m", migratePods=[{"name": "job-worker-0"}])
-    await nodes.until(lambda: len(cluster.kube.pods()) == 3)
-    cluster.edit_policy(suspend=True)
-    await nodes.settle()
-    assert nodes.plan("m")["phase"] == "Cancelled"
-    assert cluster.kube.all(PODS) == []
-    cluster.edit_policy(suspend=False)
-    await nodes.settle()
-    assert size_and_indices(cluster) == (2, "0-1")
-    cluster.check_final_state()
-
-
 async def test_a_second_plan_waits_for_the_migration_and_counts_from_the_true_size() -> None:
     nodes = await started(replicas=2)
     await nodes.cluster.apply(SCALE_PLANS, "m", migratePods=[{"name": "job-worker-0"}])

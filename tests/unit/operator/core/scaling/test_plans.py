@@ -446,6 +446,9 @@ async def test_of_a_plan_that_is_rolled_back_stays_what_has_become_ready() -> No
     await nodes.cluster.apply(SCALE_PLANS, "p", timeoutSeconds=30, onTimeout="Rollback", **spec)
     await nodes.settle()
     assert nodes.plan("p")["phase"] == "PartiallySucceeded"
+    assert nodes.plan("p")["message"].startswith(
+        "rolled back after timeoutSeconds 30: 2 of 3 new members are not ready: worker 3, worker 4"
+    )
     assert nodes.plan("p")["createdPods"] == ["job-worker-2"]
     assert nodes.live_pods() == ["job-worker-0", "job-worker-1", "job-worker-2"]
     assert size(nodes) == (3, 3)

@@ -1,8 +1,12 @@
-"""Judges the creations of pods that the API server has refused, and for how long.
+"""Finds the pods that a job waits for: refused ones, pending ones, and those not due yet.
 
 A refused name is free, and the next attempt uses it. A pod that is refused as invalid fails a job
 that has not started: the template cannot change, and no other pod has shown it to be valid. A
 policy, a quota or a missing PriorityClass may change, so the job waits, up to its deadline.
+
+Roles wait for others (`dependsOn`) at the start only, also after a suspension or a retry. Once the
+job runs, members join and leave without waiting for each other. manifests/validation.py checks that
+the order is possible.
 """
 
 from __future__ import annotations
@@ -14,6 +18,7 @@ from elasticjob_api.elasticjob import ElasticJobStatus
 from elasticjob_api.job_sizes import has_started
 from elasticjob_api.times import parse_time
 
+from elasticjob_operator.core import member_counts
 from elasticjob_operator.core.conditions import (
     PODS_REFUSED,
     condition_of,
@@ -21,10 +26,15 @@ from elasticjob_operator.core.conditions import (
     without_conditions,
 )
 from elasticjob_operator.core.member_counts import has_too_few_members
+from elasticjob_operator.core.members.pod_reports import why_pending
 from elasticjob_operator.core.members.reconcile_result import JobFailure
 from elasticjob_operator.core.model.actions import CreatePod
 from elasticjob_operator.core.model.observed import Observed
 from elasticjob_operator.core.model.plan import Quantities, with_plan_resources
+from elasticjob_operator.core.model.pod import Pod
+
+_MAX_REASONS = 3
+_MAX_REASON_CHARACTERS = 500
 
 
 def invalid_template(
@@ -87,3 +97,49 @@ def refused_for(
         or has_too_few_members(observed.job, status, create.role)
     )
     return next(needed, ""), now - parse_time(condition.last_transition_time)
+
+
+def needed_pods(observed: Observed, status: ElasticJobStatus) -> list[Pod]:
+    """Return the pending pods of the master, and of roles with too few ready members."""
+    pending = observed.pods.pending
+    needed = {
+        role: role == names.ROLE_MASTER or has_too_few_members(observed.job, status, role)
+        for role in {pod.role for pod in pending}
+    }
+    return [pod for pod in pending if needed[pod.role]]
+
+
+def why_they_wait(observed: Observed, status: ElasticJobStatus) -> str:
+    """Return the first reasons of the needed pods, each with one pod; empty if none is known."""
+    reasons: dict[str, str] = {}
+    for pod in sorted(needed_pods(observed, status), key=lambda pod: (pod.role, pod.index)):
+        if reason := why_pending(pod)[:_MAX_REASON_CHARACTERS]:
+            reasons.setdefault(reason, f"{pod.name}: {reason}")
+        if len(reasons) == _MAX_REASONS:
+            break
+    return "; ".join(reasons.values())
+
+
+def waiting_roles(observed: Observed, status: ElasticJobStatus) -> dict[str, list[str]]:
+    """Return the roles that get no pods yet, each with the roles that it waits for.
+
+    While something is refused and the master has no pod, that may be the master's pod. Members
+    would only wait for it, and use up nodes and quota.
+    """
+    job = observed.job
+    if observed.last_refusal and all(pod.finished for pod in observed.masters):
+        return {role: [names.ROLE_MASTER] for role in job.spec.replica_specs}
+    if not any(spec.depends_on for spec in job.spec.replica_specs.values()):
+        return {}
+    counted = member_counts.with_counts(observed, status)
+    if has_started(counted):
+        return {}
+    waiting = {
+        role: [
+            needed
+            for needed in spec.depends_on
+            if member_counts.has_too_few_members(job, counted, needed)
+        ]
+        for role, spec in job.spec.replica_specs.items()
+    }
+    return {role: needed for role, needed in waiting.items() if needed}
