@@ -98,17 +98,13 @@ class ProcessFailed:
 
 @dataclass(frozen=True)
 class ProcessEnded:
-    """The member's training processes and all their descendants have exited.
+    """The member's training processes and all their descendants have exited; see `Exited`.
 
     Attributes:
         code: 0 if all have exited with 0; otherwise that of the first one that failed.
         message: the last words of the process with that code.
         confirmed: one of them has confirmed a stop, which counts for all. If the training was in
             fact finished, it is restarted and finds that out; the other mistake would lose it.
-        failed_at: when the first of them failed, by the agent's monotonic clock; None if none has
-            failed.
-        node_problem: why the node is broken, by the output or the kernel log; empty if nothing
-            says so.
     """
 
     code: int

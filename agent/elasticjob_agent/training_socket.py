@@ -36,7 +36,7 @@ from elasticjob_api.v1 import agent_pb2
 from elasticjob_agent import training_messages, writable_directory
 from elasticjob_agent.proxy.master_call import CallError
 from elasticjob_agent.proxy.master_proxy import MasterProxy
-from elasticjob_agent.proxy.shards import Handler, Request
+from elasticjob_agent.proxy.shards import Caller, Handler, Request
 
 MAX_LINE_BYTES = 1 << 20
 DISCONNECT_SECONDS = 1.0
@@ -47,32 +47,15 @@ MAX_UNREAD_BYTES = 4 << 20
 """Bytes of answers that a process has not read; beyond that its connection is closed."""
 
 
-@dataclass(eq=False)
-class _Connection:
-    """One connection of a training process.
-
-    Attributes:
-        writer: the stream to the process.
-        round: the round that the process was started in.
-        world: the latest world that it has joined.
-        local_rank: the process among those of this member.
-        local_size: the number of processes of this member.
-        stoppable: the process listens for stops.
-        calls: the number of calls that are being answered.
-    """
+@dataclass(eq=False, kw_only=True)
+class _Connection(Caller):
+    """One connection of a training process."""
 
     writer: asyncio.StreamWriter
-    round: int
-    world: agent_pb2.World
-    local_rank: int = 0
-    local_size: int = 1
     stoppable: bool = False
+    """It listens for stops."""
     calls: int = 0
-
-    @property
-    def world_round(self) -> int:
-        """The round of the latest world that it has joined."""
-        return self.world.round
+    """The number of calls that are being answered."""
 
     def send(self, message: dict[str, Any]) -> None:
         if self.writer.transport.get_write_buffer_size() > MAX_UNREAD_BYTES:
@@ -241,7 +224,7 @@ class TrainingSocket:
         if len(self._connections) >= MAX_CONNECTIONS:
             writer.close()
             return
-        connection = _Connection(writer, self._round, self._world)
+        connection = _Connection(self._round, self._world, writer=writer)
         self._connections.add(connection)
         try:
             if self._stop_requested:

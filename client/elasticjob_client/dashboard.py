@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import aclosing, asynccontextmanager
 
 from aiohttp import web
 from elasticjob_api.transports import abort
@@ -47,7 +47,7 @@ async def serve_dashboard(cluster: Cluster, job: str, *, port: int = 0) -> Async
         MasterUnreachable: the master does not answer, and no answers are stored.
         ClientError: the port is in use.
     """
-    async with JobPage(cluster, job, Page(reads_logs=True)) as shown:
+    async with aclosing(JobPage(cluster, job, Page(reads_logs=True))) as shown:
         await wait_for_starting_master(cluster, job)
         async with _served(shown, port=port) as url:
             yield url
@@ -62,7 +62,7 @@ async def serve_run(endpoint: MasterEndpoint, name: str, *, port: int = 0) -> As
     source = EndpointSource(endpoint, f"the master of run {name}")
     page = Page(reads_logs=False)
     async with (
-        JobPage(None, name, page, source=source) as shown,
+        aclosing(JobPage(None, name, page, source=source)) as shown,
         _served(shown, port=port) as url,
     ):
         yield url
@@ -131,13 +131,7 @@ class JobPage:
             self.source.sections, most=MOST_STREAMS, seconds=STREAM_SECONDS, among=open_streams
         )
 
-    async def __aenter__(self) -> JobPage:
-        return self
-
-    async def __aexit__(self, *_: object) -> None:
-        await self.close()
-
-    async def close(self) -> None:
+    async def aclose(self) -> None:
         """End the streams and the connections."""
         self.streams.end()
         await self.source.close()

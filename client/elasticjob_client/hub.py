@@ -80,7 +80,7 @@ class Users:
         now = asyncio.get_running_loop().time()
         page, end = self._pages.pop(key, (None, 0.0))
         if page is not None and (page.reader.is_refused or now >= end):
-            await page.close()
+            await page.aclose()
             page = None
         if page is None:
             end = now + _LONGEST_SECONDS
@@ -90,10 +90,10 @@ class Users:
                 self._sign_ins.refuse(key)
                 return None
         if other := self._pages.pop(key, None):  # another request of the user was faster
-            await other[0].close()
+            await other[0].aclose()
         self._pages[key] = (page, end)
         if len(self._pages) > _MOST_USERS:
-            await self._pages.pop(next(iter(self._pages)))[0].close()
+            await self._pages.pop(next(iter(self._pages)))[0].aclose()
         return page
 
     async def _sign_in(self, token: str) -> JobsPage | None:
@@ -109,7 +109,7 @@ class Users:
         try:
             await page.reader.read()
         except Unauthorized:
-            await page.close()
+            await page.aclose()
             return None
         except ClientError as error:
             log.info("a user's jobs cannot be listed: %s", error)  # the page tells the user
@@ -121,7 +121,7 @@ class Users:
         for key, (page, end) in list(self._pages.items()):
             if now >= end:
                 del self._pages[key]
-                await page.close()
+                await page.aclose()
 
     def end_streams(self) -> None:
         """End all streams at once."""
@@ -131,7 +131,7 @@ class Users:
     async def close(self) -> None:
         """End all pages."""
         for page, _ in self._pages.values():
-            await page.close()
+            await page.aclose()
 
     def _cluster(self, token: str) -> Cluster:
         async def authorization() -> str:

@@ -13,7 +13,7 @@ import json
 import secrets
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
-from contextlib import asynccontextmanager
+from contextlib import aclosing, asynccontextmanager
 from dataclasses import replace
 from typing import Annotated
 
@@ -73,7 +73,7 @@ async def serve_jobs(
         ClientError: no jobs can be listed, or the port is in use.
     """
     token = secrets.token_urlsafe(32)
-    async with JobsPage(cluster, namespace) as shown:
+    async with aclosing(JobsPage(cluster, namespace)) as shown:
         await shown.reader.read()  # raises early if there is nothing to serve
 
         async def own(request: web.Request) -> JobsPage | None:
@@ -157,17 +157,11 @@ class JobsPage:
         self._pages: dict[tuple[str, str], JobPage] = {}
         """By namespace and name, the one that was used last at the end."""
 
-    async def __aenter__(self) -> JobsPage:
-        return self
-
-    async def __aexit__(self, *_: object) -> None:
-        await self.close()
-
-    async def close(self) -> None:
+    async def aclose(self) -> None:
         """End all streams and connections."""
         self.end_streams()
         for page in self._pages.values():
-            await page.close()
+            await page.aclose()
 
     def end_streams(self) -> None:
         """End all streams at once."""
@@ -228,7 +222,7 @@ class JobsPage:
         self._pages[key] = page
         unread = [each for each in self._pages if not self._pages[each].streams.is_read]
         if len(self._pages) > _MOST_PAGES and unread[0] != key:
-            await self._pages.pop(unread[0]).close()
+            await self._pages.pop(unread[0]).aclose()
         return page
 
     async def _offers(self, namespace: str, name: str) -> Json:

@@ -34,13 +34,8 @@ class WatchEvent(msgspec.Struct):
     object: msgspec.Raw
 
 
-class _Cause(msgspec.Struct):
-    field: str = ""
-    message: str = ""
-
-
 class _Details(msgspec.Struct):
-    causes: list[_Cause] | None = None
+    causes: tuple[Cause, ...] | None = None
 
 
 class _Status(msgspec.Struct):
@@ -118,8 +113,7 @@ def answer_error(response: Response, data: bytes) -> KubeError:
     message = status.message or f"the API server answered {response.status} {response.reason}"
     error = error_from(response.status, status.reason, message, retry_after)
     if status.details is not None:
-        causes = status.details.causes or ()
-        error.causes = tuple(Cause(cause.field, cause.message) for cause in causes)
+        error.causes = status.details.causes or ()
     return error
 
 

@@ -5,15 +5,14 @@ A caller decides by class, never by status code. No error is turned into an empt
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import msgspec
 
 
-@dataclass(frozen=True)
-class Cause:
+class Cause(msgspec.Struct, frozen=True):
     """One reason for which an object was refused: a field, and what is wrong with its value."""
 
-    field: str
-    message: str
+    field: str = ""
+    message: str = ""
 
 
 class NoAccess(Exception):

@@ -117,14 +117,7 @@ class Tracking:
         start: Callable[[], Writer] = TrackerProcess,
         retry_seconds: float = _RETRY_SECONDS,
     ) -> None:
-        """Begin without a report.
-
-        Args:
-            name: the name of the tracker.
-            why_not: returns why this process may not write now, or None if it may.
-            start: starts the process that writes.
-            retry_seconds: the time from a failure to the next try.
-        """
+        """Begin without a report; `why_not` says why this process may not write now, if so."""
         self._name = name
         self._why_not = why_not
         self._start = start

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
 import urllib.error
 import urllib.request
 from pathlib import Path
@@ -51,29 +50,22 @@ def steps(sandbox: Sandbox, user: CommandLineUser, folder: Path) -> None:
 def test_the_dashboard_needs_no_token_and_continues_with_the_next_master(
     sandbox: Sandbox, user: CommandLineUser, steps: None
 ) -> None:
-    with subprocess.Popen(
-        user.command("dashboard", "digits"), stdout=subprocess.PIPE, text=True
-    ) as serving:
-        try:
-            assert serving.stdout is not None
-            url = serving.stdout.readline().split(" is at ")[1].split(";")[0]
-            assert url.startswith("http://127.0.0.1:")
-            code, headers, page = read(url)
-            assert (code, headers["Content-Type"]) == (200, "text/html; charset=utf-8")
-            assert "script-src 'sha256-" in headers["Content-Security-Policy"]
-            assert 'fetch("status"' in page
+    with user.dashboard("digits") as url:
+        assert url.startswith("http://127.0.0.1:")
+        code, headers, page = read(url)
+        assert (code, headers["Content-Type"]) == (200, "text/html; charset=utf-8")
+        assert "script-src 'sha256-" in headers["Content-Security-Policy"]
+        assert 'fetch("status"' in page
 
-            def status() -> dict[str, Any]:
-                code, _, text = read(f"{url}status")
-                return dict(json.loads(text)) if code == 200 else {}
+        def status() -> dict[str, Any]:
+            code, _, text = read(f"{url}status")
+            return dict(json.loads(text)) if code == 200 else {}
 
-            assert (status()["job"], status()["masterStarts"]) == ("digits", 1)
-            assert read(url, Host="evil.example")[0] == 403
-            assert read(f"{url}metrics")[0] == 404
-            sandbox.kubectl("delete", "pod", "digits-master", "--wait=true")
-            wait_until("the next master", status, lambda found: found.get("masterStarts") == 2)
-        finally:
-            serving.terminate()
+        assert (status()["job"], status()["masterStarts"]) == ("digits", 1)
+        assert read(url, Host="evil.example")[0] == 403
+        assert read(f"{url}metrics")[0] == 404
+        sandbox.kubectl("delete", "pod", "digits-master", "--wait=true")
+        wait_until("the next master", status, lambda found: found.get("masterStarts") == 2)
 
 
 @pytest.mark.guarantee("logs-follow-ranks")

@@ -11,14 +11,10 @@ from elasticjob_api.v1 import agent_pb2 as pb
 
 from tests.support.agent_process import AgentProcess, Run
 from tests.support.fake_master import FakeMaster
-from tests.support.standby_programs import Program, waiting
+from tests.support.standby_programs import Program
 
 AUTO = {names.ENV_STANDBY: "Auto"}
 TRAINING = "import os, time, slow\nprint(os.environ['W'], flush=True)\ntime.sleep(600)"
-
-
-def limit(amount: int) -> dict[str, str]:
-    return {**AUTO, names.ENV_MEMORY_LIMIT: str(amount)}
 
 
 async def begun(fake_master: FakeMaster, run: Run, program: Program, **more: str) -> AgentProcess:
@@ -47,7 +43,7 @@ async def test_a_container_with_room_in_its_limit_has_one_by_default(
     fake_master: FakeMaster, run: Run, program: Program
 ) -> None:
     program.script(TRAINING)
-    room = limit(psutil.virtual_memory().total // 2)
+    room = {**AUTO, names.ENV_MEMORY_LIMIT: str(psutil.virtual_memory().total // 2)}
     agent = await begun(fake_master, run, program, **room)
     beat = await heard(fake_master, ready=1)
     assert beat.why_no_standby == ""
@@ -71,17 +67,6 @@ async def test_one_without_a_limit_has_none_by_default_and_starts_its_program_it
     agent.process.terminate()
     said = (await agent.end())[2]
     assert said.count("no process in standby for this command: its container has no") == 1
-
-
-@pytest.mark.guarantee("standby-takes-only-what-is-left")
-async def test_one_whose_limit_leaves_no_room_has_none_and_says_so(
-    fake_master: FakeMaster, run: Run, program: Program
-) -> None:
-    program.script(TRAINING)
-    agent = await begun(fake_master, run, program, **limit(1 << 20))
-    beat = await heard(fake_master, ready=0)
-    assert "MiB do not fit into the" in beat.why_no_standby
-    assert waiting(agent) == []
 
 
 async def test_a_command_of_another_program_has_none_and_nothing_is_said(

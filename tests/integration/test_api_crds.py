@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import subprocess
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,6 +17,8 @@ from elasticjob_kube.errors import Refused
 from elasticjob_kube.resources import ELASTIC_JOBS, SCALE_INS, SCALE_OUTS, SCALE_PLANS, Resource
 from elasticjob_kube.session import Kube
 from elasticjob_localcluster.cluster import Cluster
+
+from tests.support.programs import kubectl
 
 TEMPLATE = {"spec": {"containers": [{"name": "train", "image": "train:1", "command": ["train"]}]}}
 
@@ -785,24 +786,23 @@ async def test_kubectl_shows_the_important_columns(objects: Objects, cluster: Cl
     await objects.create(request(SCALE_OUTS, count=1))
     await objects.set_status({"phase": "ScaleSucceeded"}, SCALE_OUTS, "request")
 
-    def kubectl(*arguments: str) -> str:
-        access = (f"--kubeconfig={cluster.kubeconfig}", "-n", objects.namespace)
-        command = [str(cluster.bin / "kubectl"), *access, *arguments]
-        ran = subprocess.run(command, capture_output=True, text=True, check=True, timeout=60)
-        return ran.stdout
+    def shown(*arguments: str) -> str:
+        done = kubectl(cluster, objects.namespace, *arguments)
+        assert done.returncode == 0, done.stderr
+        return done.stdout
 
-    header, row = kubectl("get", "ej").splitlines()
+    header, row = shown("get", "ej").splitlines()
     assert header.split() == ["NAME", "PHASE", "WORKERS", "STEP", "RATE", "ETA", "RESTARTS", "AGE"]
     assert row.split()[:7] == ["job", "Running", "2/3", "12/480", "1.2k/s", "6m", "1"]
-    header, row = kubectl("get", "sp").splitlines()
+    header, row = shown("get", "sp").splitlines()
     assert header.split() == ["NAME", "JOB", "SOURCE", "CHANGE", "PHASE", "AGE"]
     assert row.split()[:7] == ["request", "job", "Manual", "worker", "2", "to", "3"]
-    header, row = kubectl("get", "so").splitlines()
+    header, row = shown("get", "so").splitlines()
     assert header.split() == ["NAME", "JOB", "PHASE", "AGE"]
     assert row.split()[:3] == ["request", "job", "ScaleSucceeded"]
-    everything = kubectl("get", "all")
+    everything = shown("get", "all")
     assert all(
         name in everything
         for name in ("elasticjob.elasticjob.dev/job", "scaleplan.elasticjob.dev/request")
     )
-    assert "determines roles, ports and environment" in kubectl("explain", "ej.spec.framework")
+    assert "determines roles, ports and environment" in shown("explain", "ej.spec.framework")

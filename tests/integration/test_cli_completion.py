@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import subprocess
 import sys
 from pathlib import Path
 
@@ -15,6 +14,7 @@ from elasticjob_kube.session import Kube
 from elasticjob_localcluster.cluster import Cluster
 
 from tests.support.operator_process import job
+from tests.support.programs import ran
 from tests.support.thorough import some_of
 
 COMMAND = Path(sys.executable).with_name("elasticjob")
@@ -28,10 +28,8 @@ def completed(line: str, kubeconfig: Path) -> list[str]:
         "COMP_CWORD": str(len(line.split(" ")) - 1),
         "KUBECONFIG": str(kubeconfig),
     }
-    done = subprocess.run(
-        [COMMAND], env=os.environ | asked, capture_output=True, text=True, timeout=60, check=True
-    )
-    assert done.stderr == ""
+    done = ran(COMMAND, environment=os.environ | asked)
+    assert (done.returncode, done.stderr) == (0, "")
     return sorted(done.stdout.split())
 
 

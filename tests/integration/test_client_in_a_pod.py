@@ -6,7 +6,6 @@ They use the pod's service account and namespace.
 from __future__ import annotations
 
 import base64
-import subprocess
 import sys
 from pathlib import Path
 
@@ -20,6 +19,7 @@ from elasticjob_kube.session import Kube
 from elasticjob_localcluster.cluster import Cluster
 
 from tests.support.operator_process import job
+from tests.support.programs import ran
 from tests.support.service_accounts import make_account
 
 pytestmark = pytest.mark.thorough
@@ -70,10 +70,9 @@ access.SERVICE_ACCOUNT = Path({str(tmp_path)!r})
 from elasticjob_cli.main import main
 main()
 """
-    command = [sys.executable, "-c", main, "list", "-o", "name"]
-    ran = subprocess.run(command, env=pod, capture_output=True, text=True, timeout=60, check=False)
+    done = ran(sys.executable, "-c", main, "list", "-o", "name", environment=pod)
     shown = f"{ELASTIC_JOBS.plural}.{names.GROUP}/mine\n"
-    assert (ran.returncode, ran.stdout, ran.stderr) == (0, shown, "")
+    assert (done.returncode, done.stdout, done.stderr) == (0, shown, "")
 
 
 async def test_a_pod_without_service_account_files_gets_an_error(

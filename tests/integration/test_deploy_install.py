@@ -6,7 +6,6 @@ import asyncio
 import json
 import os
 import shutil
-import subprocess
 import sys
 from collections.abc import Iterable, Iterator
 from pathlib import Path
@@ -24,6 +23,7 @@ from elasticjob_operator.custom_watches import wait_for_crds
 from tests.support.deploy_tools import DEPLOY, SYSTEM, Tools, manifests
 from tests.support.monitoring import ALERTS, DASHBOARDS
 from tests.support.operator_process import exists, job
+from tests.support.programs import ran
 from tests.support.wait import until
 
 pytestmark = pytest.mark.thorough
@@ -198,10 +198,7 @@ def test_the_documented_overlay_sets_both_images(tools: Tools, tmp_path: Path) -
 
 
 def test_the_manifests_are_the_charts_output() -> None:
-    command = [sys.executable, "-m", "tools.render_deploy", "--check"]
-    done = subprocess.run(
-        command, cwd=DEPLOY.parent, capture_output=True, text=True, timeout=300, check=False
-    )
+    done = ran(sys.executable, "-m", "tools.render_deploy", "--check", cwd=DEPLOY.parent)
     assert done.returncode == 0, done.stderr
 
 

@@ -2,6 +2,7 @@
 
 import os
 import shlex
+import shutil
 import signal
 import socket
 import subprocess
@@ -12,27 +13,36 @@ from pathlib import Path
 import pytest
 from elasticjob_cli.dev.cluster import next_steps
 from elasticjob_kube.errors import Refused
-from elasticjob_kube.resources import NODES
-from elasticjob_kube.session import connect
+from elasticjob_kube.resources import CRDS, NODES, PODS
+from elasticjob_kube.session import Kube, connect
 from elasticjob_localcluster import cluster as clusters
 from elasticjob_localcluster import daemons
+from elasticjob_localcluster.controlplane import binaries
+from elasticjob_localcluster.progress_display import ProgressDisplay
+from elasticjob_localcluster.state_directory import cache_dir
 
+from tests.support.programs import ran
 from tests.support.wait import wait_until
 
 pytestmark = pytest.mark.thorough
 
 CHECKOUT = Path(__file__).parents[2]
-COMMAND = [sys.executable, "-m", "elasticjob_cli.main", "dev"]
+ELASTICJOB = [sys.executable, "-m", "elasticjob_cli.main"]
+COMMAND = [*ELASTICJOB, "dev"]
 
 
 def dev(*arguments: object, **environ: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [*COMMAND, *map(str, arguments)],
-        env={**os.environ, **environ},
-        capture_output=True,
-        text=True,
-        timeout=300,
-    )
+    return ran(*COMMAND, *arguments, environment=os.environ | environ)
+
+
+def up(state: Path, *arguments: object, **environ: str) -> subprocess.CompletedProcess[str]:
+    return dev("up", "--control-plane-only", "--state", state, *arguments, **environ)
+
+
+def starting(state: Path) -> subprocess.Popen[str]:
+    """Begin to start a cluster without a node."""
+    command = [*COMMAND, "up", "--control-plane-only", "--state", str(state)]
+    return subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
 
 
 def listens(port: int) -> bool:
@@ -55,7 +65,7 @@ def state(tmp_path: Path) -> Iterator[Path]:
 
 
 def test_a_cluster_starts_is_reused_and_stops_without_a_trace(state: Path) -> None:
-    first = dev("up", "--control-plane-only", "--state", state)
+    first = up(state)
     assert first.returncode == 0, first.stderr
     cluster = found(state)
     pids = cluster.process_ids()
@@ -63,22 +73,11 @@ def test_a_cluster_starts_is_reused_and_stops_without_a_trace(state: Path) -> No
         f"export KUBECONFIG={state}/kubeconfig",
         f"export PATH={state}/bin:$PATH",
     ]
-    answer = subprocess.run(
-        [
-            cluster.bin / "kubectl",
-            "--kubeconfig",
-            cluster.kubeconfig,
-            "get",
-            "serviceaccount",
-            "default",
-            "-o=name",
-        ],
-        capture_output=True,
-        text=True,
-    )
+    kubectl = (cluster.bin / "kubectl", "--kubeconfig", cluster.kubeconfig)
+    answer = ran(*kubectl, "get", "serviceaccount", "default", "-o=name")
     assert answer.stdout == "serviceaccount/default\n", answer.stderr
 
-    second = dev("up", "--control-plane-only", "--state", state)
+    second = up(state)
     assert second.returncode == 0
     assert "already up" in second.stderr
     assert found(state).process_ids() == pids
@@ -104,13 +103,7 @@ def test_a_cluster_starts_on_a_machine_without_a_network(state: Path) -> None:
     command = shlex.join([*COMMAND, "up", "--control-plane-only", "--state", str(state)])
     down = shlex.join([*COMMAND, "down", "--state", str(state)])
     script = f"ip link set lo up && {command} && {state}/bin/kubectl get ns && {down}"
-    done = subprocess.run(
-        ["unshare", "--net", "sh", "-c", script],
-        env={**os.environ, "KUBECONFIG": f"{state}/kubeconfig"},
-        capture_output=True,
-        text=True,
-        timeout=300,
-    )
+    done = ran("unshare", "--net", "sh", "-c", script, KUBECONFIG=f"{state}/kubeconfig")
     assert done.returncode == 0, done.stderr
     assert "kube-system" in done.stdout
 
@@ -134,9 +127,7 @@ def test_the_commands_printed_for_a_new_user_run_a_job(state: Path) -> None:
             "kubectl delete ej/digits --wait; kill $operator; wait $operator; exit $status",
         )
     )
-    answer = subprocess.run(
-        ["bash", "-c", script], cwd=CHECKOUT, capture_output=True, text=True, timeout=300
-    )
+    answer = ran("bash", "-c", script, cwd=CHECKOUT)
     assert answer.returncode == 0, answer.stdout + answer.stderr
 
 
@@ -144,14 +135,9 @@ def test_a_cluster_with_an_operator_accepts_jobs_at_once(state: Path) -> None:
     for _ in range(2):  # the second start changes nothing
         answer = dev("up", "--operator", "--state", state)
         assert answer.returncode == 0, answer.stderr
-        doctor = subprocess.run(
-            [sys.executable, "-m", "elasticjob_cli.main", "doctor"],
-            env=os.environ | {"KUBECONFIG": str(state / "kubeconfig")},
-            capture_output=True,
-            text=True,
-        )
+        doctor = ran(*ELASTICJOB, "doctor", KUBECONFIG=f"{state}/kubeconfig")
         assert doctor.returncode == 0, doctor.stdout + doctor.stderr
-    contradiction = dev("up", "--control-plane-only", "--state", state)
+    contradiction = up(state)
     assert contradiction.returncode == 1
     assert "is up with a node" in contradiction.stderr
     apply_definitions = next_steps(Path())[1].partition(" && ")[0]
@@ -167,15 +153,8 @@ def test_a_cluster_with_an_operator_accepts_jobs_at_once(state: Path) -> None:
             "rm -rf /tmp/elasticjob-digits/$uid; exit $status",
         )
     )
-    environ = os.environ | {"PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"}
-    answer = subprocess.run(
-        ["bash", "-c", script],
-        cwd=CHECKOUT,
-        env=environ,
-        capture_output=True,
-        text=True,
-        timeout=300,
-    )
+    path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
+    answer = ran("bash", "-c", script, cwd=CHECKOUT, PATH=path)
     assert answer.returncode == 0, answer.stdout + answer.stderr
 
 
@@ -196,7 +175,7 @@ def test_a_cluster_with_a_dead_process_is_unhealthy_and_is_restarted(state: Path
     assert status.returncode == 1
     assert "etcd                     down" in status.stdout
 
-    again = dev("up", "--control-plane-only", "--state", state)
+    again = up(state)
     assert again.returncode == 0, again.stderr
     assert "etcd is not running" in again.stderr
     for child in old.children.values():
@@ -208,7 +187,7 @@ def test_a_controller_that_ended_is_restarted_automatically(state: Path) -> None
     with clusters.up(state, control_plane_only=True) as cluster:
         before = cluster.process_ids()
         kill(cluster, "kube-scheduler")
-        again = dev("up", "--control-plane-only", "--state", state)
+        again = up(state)
         assert again.returncode == 0, again.stderr
         assert "kube-scheduler is not running: starting it again" in again.stderr
         after = cluster.process_ids()
@@ -222,10 +201,7 @@ def test_a_slow_cluster_is_not_replaced_while_others_use_it(state: Path) -> None
         pids = busy.process_ids()
         server = busy.children["kube-apiserver"]
         server.send_signal(signal.SIGSTOP)
-        command: list[str | Path] = [*COMMAND, "up", "--control-plane-only", "--state", state]
-        with subprocess.Popen(
-            command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True
-        ) as second:
+        with starting(state) as second:
             assert second.stderr is not None
             assert "the API server is not ready" in second.stderr.readline()
             server.send_signal(signal.SIGCONT)
@@ -246,7 +222,7 @@ def test_status_and_down_know_every_cluster_of_this_user(
 ) -> None:
     home = {"XDG_STATE_HOME": str(tmp_path), "ELASTICJOB_STATE": ""}
     kept = tmp_path / "elasticjob" / "demo"  # where `dev demo --keep` puts it
-    assert dev("up", "--control-plane-only", "--state", kept).returncode == 0
+    assert up(kept).returncode == 0
     try:
         # The exit code covers all clusters, also those of other tests.
         answer = dev("status", **home)
@@ -265,11 +241,7 @@ def test_status_and_down_know_every_cluster_of_this_user(
 
 
 def test_two_simultaneous_starts_create_one_cluster(state: Path) -> None:
-    command: list[str | Path] = [*COMMAND, "up", "--control-plane-only", "--state", state]
-    starts = [
-        subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
-        for _ in range(2)
-    ]
+    starts = [starting(state) for _ in range(2)]
     errors = [start.communicate(timeout=300)[1] for start in starts]
     assert [start.returncode for start in starts] == [0, 0], errors
     assert sum("already up" in error for error in errors) == 1, errors
@@ -278,11 +250,7 @@ def test_two_simultaneous_starts_create_one_cluster(state: Path) -> None:
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_an_interrupted_start_leaves_nothing(state: Path, number: signal.Signals) -> None:
-    with subprocess.Popen(
-        [*COMMAND, "up", "--control-plane-only", "--state", state],
-        stderr=subprocess.PIPE,
-        text=True,
-    ) as start:
+    with starting(state) as start:
         wait_until("the API server is started", (state / "logs" / "kube-apiserver.log").exists)
         start.send_signal(number)
         start.send_signal(number)
@@ -293,9 +261,7 @@ def test_an_interrupted_start_leaves_nothing(state: Path, number: signal.Signals
 
 
 def test_a_killed_start_is_cleaned_up_without_any_record(state: Path) -> None:
-    with subprocess.Popen(
-        [*COMMAND, "up", "--control-plane-only", "--state", state], stderr=subprocess.DEVNULL
-    ) as start:
+    with starting(state) as start:
         wait_until("the API server is started", (state / "pids" / "kube-apiserver").exists)
         start.kill()
     for path in (state / "pids").iterdir():
@@ -316,7 +282,7 @@ def test_a_failed_start_names_the_ended_process_and_keeps_the_logs(
         "echo out of luck; exit 3\n"
     )
     scheduler.chmod(0o755)
-    answer = dev("up", "--control-plane-only", "--state", state, KUBEBUILDER_ASSETS=str(programs))
+    answer = up(state, KUBEBUILDER_ASSETS=str(programs))
     assert answer.returncode == 1
     assert "error: kube-scheduler ended with status 3" in answer.stderr
     assert "out of luck" in answer.stderr
@@ -329,7 +295,7 @@ def test_a_busy_port_is_rejected_with_its_holder_and_nothing_is_left(state: Path
         holder.bind(("127.0.0.1", 0))
         holder.listen()
         port = holder.getsockname()[1]
-        answer = dev("up", "--control-plane-only", "--state", state, "--port", port)
+        answer = up(state, "--port", port)
     assert answer.returncode == 1
     assert f"error: port {port} is in use by" in answer.stderr
     assert f"(process {os.getpid()})" in answer.stderr
@@ -357,20 +323,13 @@ def test_a_directory_with_other_files_is_never_used(tmp_path: Path) -> None:
 def test_without_compiler_and_package_index_the_error_says_what_to_install(
     state: Path, tmp_path: Path
 ) -> None:
-    offline = {
-        "PIP_INDEX_URL": "http://127.0.0.1:9/",
-        "PIP_FIND_LINKS": "",
-        "PIP_EXTRA_INDEX_URL": "",
-    }
+    nothing = dict.fromkeys(
+        ("PATH", "KUBEBUILDER_ASSETS", "PIP_FIND_LINKS", "PIP_EXTRA_INDEX_URL"), ""
+    )
+    offline = {"PIP_INDEX_URL": "http://127.0.0.1:9/", "PIP_CONFIG_FILE": os.devnull}
+    cache = str(tmp_path / "cache")
     answer = dev(
-        "up",
-        *("--state", state),
-        **offline,
-        PATH="",
-        KUBEBUILDER_ASSETS="",
-        PIP_RETRIES="0",
-        PIP_CONFIG_FILE=os.devnull,
-        ELASTICJOB_CACHE=str(tmp_path / "cache"),
+        "up", "--state", state, **nothing, **offline, PIP_RETRIES="0", ELASTICJOB_CACHE=cache
     )
     assert answer.returncode == 1
     line = next(line for line in answer.stderr.splitlines() if line.startswith("error: "))
@@ -379,28 +338,46 @@ def test_without_compiler_and_package_index_the_error_says_what_to_install(
     assert not list((tmp_path / "cache").glob("go/*"))
 
 
+def test_an_incomplete_program_in_the_cache_is_built_again(tmp_path: Path) -> None:
+    cache = cache_dir(os.environ)
+    environ = {**os.environ, "KUBEBUILDER_ASSETS": ""}
+    places = binaries.find_programs(cache, environ, ProgressDisplay())
+    if not all(path.is_relative_to(cache) for path in places.values()):
+        pytest.skip("this machine has programs of its own, so none was built")
+    shutil.copytree(cache / "bin", tmp_path / "bin", copy_function=os.link)
+    if (cache / "go").exists():
+        (tmp_path / "go").symlink_to(cache / "go")
+    etcd = tmp_path / places["etcd"].relative_to(cache)
+    whole = etcd.read_bytes()
+    etcd.unlink()
+    etcd.write_bytes(whole[: len(whole) // 2])
+    etcd.chmod(0o755)
+    again = binaries.find_programs(tmp_path, environ, ProgressDisplay())
+    assert again["etcd"] == etcd
+    assert ran(etcd, "--version").returncode == 0
+    assert not list(tmp_path.rglob("*.partial"))
+
+
+async def test_our_kinds_are_served_and_pods_are_accepted(kube: Kube, namespace: str) -> None:
+    names = {item["metadata"]["name"] for item in (await kube.list(CRDS))["items"]}
+    assert {
+        f"{kind}.elasticjob.dev" for kind in ("elasticjobs", "scaleplans", "scaleins", "scaleouts")
+    } <= names
+    pod = {"metadata": {"name": "p"}, "spec": {"containers": [{"name": "c", "image": "i"}]}}
+    created = await kube.create(PODS, namespace, pod)
+    assert created["spec"]["serviceAccountName"] == "default"
+
+
 async def test_clients_without_a_certificate_are_rejected(cluster: clusters.Cluster) -> None:
-    answer = subprocess.run(
-        [
-            *(
-                cluster.bin / "kubectl",
-                "--kubeconfig",
-                os.devnull,
-                "--server",
-                f"https://127.0.0.1:{cluster.port}",
-            ),
-            *("--insecure-skip-tls-verify", "--token", "none", "get", "--raw", "/readyz"),
-        ],
-        capture_output=True,
-        text=True,
-    )
+    server = ("--kubeconfig", os.devnull, "--server", f"https://127.0.0.1:{cluster.port}")
+    stranger = ("--insecure-skip-tls-verify", "--token", "none")
+    answer = ran(cluster.bin / "kubectl", *server, *stranger, "get", "--raw", "/readyz")
     assert answer.returncode != 0
     assert "Unauthorized" in answer.stderr or "logged in" in answer.stderr
 
 
 async def test_the_node_may_register_only_itself(cluster: clusters.Cluster) -> None:
-    async with connect(
-        user_agent="test", kubeconfig=cluster.state / "conf" / "node.kubeconfig"
-    ) as node:
+    kubeconfig = cluster.state / "conf" / "node.kubeconfig"
+    async with connect(user_agent="test", kubeconfig=kubeconfig) as node:
         with pytest.raises(Refused, match="not allowed to modify node"):
             await node.create(NODES, None, {"metadata": {"name": "another"}})

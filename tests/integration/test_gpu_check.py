@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import subprocess
 import sys
 from pathlib import Path
@@ -11,18 +10,12 @@ from pathlib import Path
 import pytest
 
 from tests.support.e2e import pytorch_job
+from tests.support.programs import ran
 
 
 def doctor(folder: Path, python: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-m", "elasticjob_cli.main", "doctor", "--gpu", "--python", python],
-        cwd=folder,
-        env={**os.environ, "CUDA_VISIBLE_DEVICES": ""},
-        capture_output=True,
-        text=True,
-        timeout=420,
-        check=False,
-    )
+    command = (sys.executable, "-m", "elasticjob_cli.main", "doctor", "--gpu", "--python", python)
+    return ran(*command, cwd=folder, CUDA_VISIBLE_DEVICES="")
 
 
 @pytest.mark.thorough

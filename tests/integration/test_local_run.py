@@ -7,7 +7,6 @@ import os
 import re
 import select
 import signal
-import subprocess
 import sys
 import urllib.request
 from collections.abc import Iterator
@@ -17,6 +16,7 @@ import pytest
 from elasticjob_cli.common.local_runs import SOCKET
 
 from tests.support.local_run import SECONDS, TRAINING, LocalRun, local_run, size_and_step
+from tests.support.programs import ran
 from tests.support.thorough import some_of
 from tests.support.wait import wait_until
 
@@ -64,26 +64,19 @@ def test_a_run_resizes_from_two_to_three_to_one_without_losing_a_step(
     run.wait_for_line(r"\[1\] round 1 size 2 from step 0")
     assert run.call("scale", "training", "4")[0] == 1
     code, said = run.call("scale", "training", "+1", "--wait", "--timeout=60")
-    assert (code, said) == (
-        0,
-        "run training on this machine (-n NAMESPACE: in a cluster)\n"
-        "run training trains with 3 workers\n",
-    ), run.log()
-    assert run.call("scale", "local/training", "3", "--wait", "--timeout=0") == (
-        0,
-        "run training trains with 3 workers\n",
-    ), run.log()
+    three = "run training trains with 3 workers\n"
+    where = "run training on this machine (-n NAMESPACE: in a cluster)\n"
+    assert (code, said) == (0, where + three), run.log()
+    again = run.call("scale", "local/training", "3", "--wait", "--timeout=0")
+    assert again == (0, three), run.log()
     assert "training  3/3 " in run.call("list", "--local")[1]
     assert "[1] round 1 size 2 from step 0\n" in run.call("logs", "training", "--rank=1")[1]
     assert "training-worker-2" in run.call("query", "training", "members")[1]
     assert "rank" in run.call("stacks", "training", "--rank=2")[1]
     assert run.call("scale", "local/training", "1", "--wait", "--timeout=0")[0] == 4
-    assert run.call("scale", "local/training", "1", "--wait", "--timeout=60") == (
-        0,
-        "run training trains with 1 worker\n",
-    ), run.log()
-    run.end.touch()
-    assert run.wait_for_end(process) == 0, run.log()
+    back = run.call("scale", "local/training", "1", "--wait", "--timeout=60")
+    assert back == (0, "run training trains with 1 worker\n"), run.log()
+    run.finish(process)
     begun = size_and_step(run.log())
     assert [size for size, _ in begun] == [2, 3, 1], run.log()
     assert [step for _, step in begun][1:] == run.numbers(r"\[0\] stopped after step (\d+)"), (
@@ -108,21 +101,17 @@ def test_killed_workers_and_masters_are_replaced_and_the_training_succeeds(
         lambda: len(run.numbers(r"round \d+ size (2) ")) >= begun + 2,
         explain=run.log,
     )
-    run.end.touch()
-    assert run.wait_for_end(process) == 0, run.log()
+    run.finish(process)
 
 
 @pytest.mark.guarantee("local-run")
 def test_a_program_finds_the_library_in_any_python(run: LocalRun) -> None:
     other = Path(sys.base_prefix, "bin", f"python{sys.version_info.major}.{sys.version_info.minor}")
-    missing = subprocess.run(
-        [other, "-c", "import elasticjob"], check=False, capture_output=True, text=True
-    )
+    missing = ran(other, "-c", "import elasticjob")
     assert "No module named 'elasticjob'" in missing.stderr, "this interpreter has it anyway"
     process = run.start("-n", "2", "--", str(other), run.program(TRAINING))
     run.wait_for_line(r"\[1\] round 1 size 2 from step 0")
-    run.end.touch()
-    assert run.wait_for_end(process) == 0, run.log()
+    run.finish(process)
 
 
 @pytest.mark.guarantee("local-run")
@@ -224,8 +213,7 @@ def test_a_progress_bar_is_shown_while_it_moves(run: LocalRun) -> None:
     process = run.start("-n", "2", run.program(BAR))
     run.wait_for_line(r"\[0\] 10%")
     run.wait_for_line(r"\[1\] 10%")
-    run.end.touch()
-    assert run.wait_for_end(process) == 0, run.log()
+    run.finish(process)
     assert "[0] 100%\n" in run.log()
 
 
@@ -297,8 +285,7 @@ def test_a_run_is_shown_by_the_commands_for_jobs(run: LocalRun) -> None:
             lambda: Path("/proc/net/unix").read_text().count(control) > 1,
             seconds=SECONDS,
         )
-        run.end.touch()
-        assert run.wait_for_end(process) == 0, run.log()
+        run.finish(process)
         assert waiting.communicate(timeout=SECONDS)[0] == b"run training is Succeeded\n"
         assert b"finished with step" in log.communicate(timeout=SECONDS)[0]
     assert (waiting.returncode, log.returncode) == (0, 0)

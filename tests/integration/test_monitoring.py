@@ -30,6 +30,7 @@ from prometheus_client import CollectorRegistry, generate_latest
 
 from tests.support.master_process import Master
 from tests.support.monitoring import ALERTS, CASES, DASHBOARDS, panel_expressions
+from tests.support.programs import ran
 from tests.support.served_app import served_app
 from tests.support.served_metrics import NAMESPACE, add_job, add_pool, masters_text, training_master
 from tests.support.wait import until
@@ -71,9 +72,7 @@ async def _no_work(_: JobKey) -> None:
 
 
 def accepted(promtool: Path, *arguments: str | Path, given: str = "") -> None:
-    done = subprocess.run(
-        [promtool, *arguments], input=given, capture_output=True, text=True, timeout=120
-    )
+    done = ran(promtool, *arguments, given=given)
     assert done.returncode == 0, done.stdout + done.stderr
     assert not done.stderr or arguments[0] == "test", done.stderr
 

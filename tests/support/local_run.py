@@ -14,6 +14,7 @@ from pathlib import Path
 import psutil
 from elasticjob_cli.common.local_runs import BASE_VARIABLE
 
+from tests.support.programs import ran
 from tests.support.wait import wait_until
 
 COMMAND = str(Path(sys.executable).with_name("elasticjob"))
@@ -114,15 +115,8 @@ class LocalRun:
 
     def call(self, *arguments: str) -> tuple[int, str]:
         """Run another command to its end; return its exit code and output."""
-        ran = subprocess.run(
-            [COMMAND, *arguments],
-            env=self.environment,
-            capture_output=True,
-            text=True,
-            timeout=SECONDS,
-            check=False,
-        )
-        return ran.returncode, ran.stderr + ran.stdout
+        done = ran(COMMAND, *arguments, environment=self.environment)
+        return done.returncode, done.stderr + done.stdout
 
     @contextmanager
     def started(self, *arguments: str) -> Iterator[subprocess.Popen[bytes]]:
@@ -166,6 +160,11 @@ class LocalRun:
             explain=self.log,
         )
         return process.returncode
+
+    def finish(self, process: subprocess.Popen[bytes]) -> None:
+        """Let a run finish its training, which succeeds."""
+        self.end.touch()
+        assert self.wait_for_end(process) == 0, self.log()
 
     def part(self, process: subprocess.Popen[bytes], module: str) -> list[psutil.Process]:
         """Return the processes of a run that run this module: masters or agents."""

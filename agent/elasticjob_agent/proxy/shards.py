@@ -13,7 +13,8 @@ import contextlib
 import uuid
 from collections import defaultdict
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
-from typing import Any, Protocol
+from dataclasses import dataclass
+from typing import Any
 
 import grpc.aio
 from elasticjob_api.v1 import agent_pb2
@@ -25,24 +26,20 @@ from elasticjob_agent.proxy.master_call import CallError, call_until_answered
 Request = dict[str, Any]
 
 
-class Caller(Protocol):
-    """One connection of a training process; hashed by identity."""
+@dataclass(eq=False)
+class Caller:
+    """A connection of a process, which was started in a round and has joined worlds since."""
 
-    @property
-    def round(self) -> int:
-        """The round that the process was started in."""
+    round: int
+    world: agent_pb2.World
+    """The latest one that it has joined."""
+    local_rank: int = 0
+    local_size: int = 1
 
     @property
     def world_round(self) -> int:
-        """The round of the latest world that it has joined: that of its values and barriers."""
-
-    @property
-    def local_rank(self) -> int:
-        """The process among those of this member."""
-
-    @property
-    def local_size(self) -> int:
-        """The number of processes of this member."""
+        """The round of its values and barriers."""
+        return self.world.round
 
 
 Handler = Callable[[Request, Caller], Awaitable[Request]]

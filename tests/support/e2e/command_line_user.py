@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -32,6 +34,18 @@ class CommandLineUser:
         done = run_warm("elasticjob", *map(str, self.command(name, *arguments)[1:]), stdin=stdin)
         print("$ elasticjob", name, *arguments, done.returncode, done.stdout[-3000:], done.stderr)
         return done
+
+    @contextmanager
+    def dashboard(self, *arguments: str) -> Iterator[str]:
+        """Serve a dashboard while in the block; yields its address."""
+        with subprocess.Popen(
+            self.command("dashboard", "--no-browser", *arguments), stdout=subprocess.PIPE, text=True
+        ) as serving:
+            try:
+                assert serving.stdout is not None
+                yield serving.stdout.readline().split(" is at ")[1].split(";")[0]
+            finally:
+                serving.terminate()
 
     def out(self, name: str, *arguments: str, stdin: str | None = None) -> str:
         """Run a command that succeeds; return its output."""

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import functools
-import os
-import subprocess
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from importlib import import_module
 from pathlib import Path
 
@@ -19,21 +17,8 @@ from elasticjob_operator.certificates import new_job_secrets
 from typer.testing import CliRunner
 
 from tests.support.played_api import NO_REQUESTS, PlayedApi, listed, of_job, played_job
+from tests.support.programs import python, ran
 from tests.support.thorough import some_of
-
-
-def python(
-    script: str, *arguments: str, before: Sequence[str] = (), **environ: str | Path
-) -> subprocess.CompletedProcess[str]:
-    """Run a script to its end, with more variables of the environment."""
-    return subprocess.run(
-        [sys.executable, *before, "-c", script, *arguments],
-        env=os.environ | {name: str(value) for name, value in environ.items()},
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=False,
-    )
 
 
 def test_the_list_of_commands_imports_none_of_them() -> None:
@@ -232,7 +217,7 @@ def test_nothing_slow_is_imported_before_ctrl_c_is_handled() -> None:
         "print((set(sys.modules) - before) & {'logging', 'asyncio', 'typer', 'inspect'})"
     )
     packages = Path(elasticjob_cli.__file__).parents[1]
-    done = python(script, before=["-S"], PYTHONPATH=packages)
+    done = ran(sys.executable, "-S", "-c", script, PYTHONPATH=packages)
     assert done.stdout == "set()\n"
 
 
@@ -287,6 +272,27 @@ def test_a_wrong_command_line_is_a_usage_error_before_anything_is_asked_or_start
     assert result.stdout == ""
 
 
+@pytest.mark.parametrize(
+    ("line", "code", "said"),
+    [
+        ("scale nobody", 2, "give either a size or --remove"),
+        ("scale nobody many", 2, "size 'many' is not valid: give the new size (8)"),
+        ("wait nobody --for=done", 2, "'done' is not a phase of a job: give pending, "),
+        ("list --phase=busy", 2, "'busy' is not a phase of a job"),
+        ("list --context=else", 1, "no usable kubeconfig: "),
+    ],
+)
+def test_an_impossible_request_prints_one_line_with_the_remedy_and_no_traceback(
+    line: str, code: int, said: str
+) -> None:
+    arguments = line.split()
+    environ = {"KUBECONFIG": "/nonexistent"}
+    result = CliRunner(env=environ).invoke(command_line(arguments[:1]), arguments)
+    assert (result.exit_code, result.stdout, result.stderr.count("\n")) == (code, "", 1)
+    assert result.stderr.startswith("error: ")
+    assert said in result.stderr
+
+
 def test_a_wrong_choice_is_refused_with_the_choices_alone() -> None:
     result = CliRunner().invoke(command_line(["list"]), ["list", "-o", "nonsense"])
     assert "Invalid value for '--output' / '-o': 'nonsense' is not one of" in result.output
@@ -333,6 +339,5 @@ def test_the_options_of_a_command_to_run_are_its_own(tmp_path: Path) -> None:
 def test_output_that_cannot_be_written_is_a_line_and_closed_output_is_no_error(
     line: str, code: int, said: str
 ) -> None:
-    command = ["sh", "-c", f'"$0" -m elasticjob_cli.main {line}', sys.executable]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    done = ran("sh", "-c", f'"$0" -m elasticjob_cli.main {line}', sys.executable)
     assert (done.returncode, done.stderr) == (code, said)

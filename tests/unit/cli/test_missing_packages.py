@@ -5,10 +5,9 @@ The command and the client say which extra has the rest.
 
 from __future__ import annotations
 
-import subprocess
-import sys
-
 import pytest
+
+from tests.support.programs import python
 
 COMMAND = "import sys; from elasticjob_cli.main import main; main()"
 CLIENT = "import elasticjob; import elasticjob.client"
@@ -20,17 +19,15 @@ NEEDED = {
 """By package: a command that needs it."""
 
 
-def python(script: str, *arguments: str, without: str) -> subprocess.CompletedProcess[str]:
-    """Run a script where a package is not installed."""
-    hidden = f"import sys; sys.modules[{without!r}] = None; {script}"
-    command = [sys.executable, "-c", hidden, *arguments]
-    return subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+def hidden(package: str, script: str) -> str:
+    """Return a script for which a package is not installed."""
+    return f"import sys; sys.modules[{package!r}] = None; {script}"
 
 
 @pytest.mark.guarantee("doctor-names-what-is-missing")
 @pytest.mark.parametrize("package", NEEDED)
 def test_the_command_says_in_a_line_which_extra_is_missing(package: str) -> None:
-    done = python(COMMAND, *NEEDED[package].split(), without=package)
+    done = python(hidden(package, COMMAND), *NEEDED[package].split())
     assert done.returncode == 1
     assert done.stderr.splitlines()[-1].startswith("error: ")
     assert "elasticjob[" in done.stderr
@@ -38,12 +35,12 @@ def test_the_command_says_in_a_line_which_extra_is_missing(package: str) -> None
 
 
 def test_help_needs_typer_only() -> None:
-    assert python(COMMAND, "--help", without="kubernetes").returncode == 0
+    assert python(hidden("kubernetes", COMMAND), "--help").returncode == 0
 
 
 @pytest.mark.parametrize("package", ["aiohttp", "msgspec"])
 def test_importing_the_client_says_which_extra_is_missing(package: str) -> None:
-    done = python(CLIENT, without=package)
+    done = python(hidden(package, CLIENT))
     assert done.stderr.splitlines()[-1] == (
         f"ImportError: elasticjob.client needs {package}, which is not installed: "
         "pip install 'elasticjob[client]'"

@@ -15,6 +15,8 @@ from elasticjob_client.errors import ClientError
 from elasticjob_client.functions import MAIN, function_name, pack
 from elasticjob_client.run_function import EXIT_OTHER_PYTHON
 
+from tests.support.programs import ran
+
 OFFSET = 40
 
 
@@ -30,10 +32,7 @@ def run(files: dict[str, bytes], folder: Path) -> subprocess.CompletedProcess[st
     """Run packed files with the standard library only."""
     for name, content in files.items():
         (folder / name).write_bytes(content)
-    command = [sys.executable, "-I", "-S", str(folder / MAIN)]
-    return subprocess.run(
-        command, cwd=folder, capture_output=True, text=True, timeout=60, check=False
-    )
+    return ran(sys.executable, "-I", "-S", folder / MAIN, cwd=folder)
 
 
 def test_a_function_runs_with_its_arguments_and_all_that_it_names(tmp_path: Path) -> None:
@@ -64,7 +63,7 @@ def test_modules_beside_the_script_of_a_function_come_with_it(tmp_path: Path) ->
         "for name, content in pack(train).items():\n"
         "    pathlib.Path(sys.argv[1], name).write_bytes(content)\n"
     )
-    subprocess.run([sys.executable, here / "script.py", there], check=True, timeout=60)
+    assert ran(sys.executable, here / "script.py", there).returncode == 0
     assert "other.py" not in {each.name for each in there.iterdir()}
     files = {each.name: each.read_bytes() for each in there.iterdir()}
     assert run(files, there).stdout == "deep deep\n"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from typing import Any
 
 import msgspec
 import pytest
@@ -14,13 +15,20 @@ from elasticjob_client.errors import ClientError
 from elasticjob_client.execution import exit_code
 from elasticjob_client.logs import Position, parse_duration
 from elasticjob_client.members import Choice, JobPod, parse_ranks, why_none
-from msgspec.structs import replace
 
 
 def pod(role: str, index: int) -> JobPod:
     labels = {names.LABEL_ROLE: role, names.LABEL_INDEX: str(index)}
     return JobPod(
         metadata=ObjectMeta(name=f"a-{role}-{index}", uid=f"{role}{index}", labels=labels)
+    )
+
+
+def job(**status: Any) -> ElasticJob:
+    return ElasticJob(
+        metadata=ObjectMeta(name="a", namespace="n"),
+        spec=ElasticJobSpec(framework="custom", replica_specs={"worker": None}),  # type: ignore[dict-item]
+        status=ElasticJobStatus(**status),
     )
 
 
@@ -99,26 +107,17 @@ def test_without_ranks_the_indices_count(choice: Choice, meant: list[str]) -> No
 def test_a_selection_without_members_reports_why(
     phase: str | None, pods: list[JobPod], choice: Choice, why: str
 ) -> None:
-    job = ElasticJob(
-        metadata=ObjectMeta(name="a", namespace="n"),
-        spec=ElasticJobSpec(framework="custom", replica_specs={"worker": None}),  # type: ignore[dict-item]
-        status=ElasticJobStatus(phase=phase),  # type: ignore[arg-type]
-    )
-    assert f"job n/a {why}" in why_none(job, pods, choice)
+    assert f"job n/a {why}" in why_none(job(phase=phase), pods, choice)
 
 
 @pytest.mark.parametrize(("reason", "refused"), [("Failed", True), ("Stopped", False)])
 def test_the_logs_of_a_refused_job_report_why_it_was_refused(reason: str, refused: bool) -> None:
     message = "spec.replicaSpecs.worker.replicas: 9 is more than maxReplicas 4"
     condition = Condition(type="Failed", status="True", reason=reason)
-    job = ElasticJob(
-        metadata=ObjectMeta(name="a", namespace="n"),
-        spec=ElasticJobSpec(framework="custom", replica_specs={"worker": None}),  # type: ignore[dict-item]
-        status=ElasticJobStatus(phase="Failed", message=message, conditions=[condition]),
-    )
-    said = why_none(job, [], Choice())
+    status: dict[str, Any] = {"phase": "Failed", "message": message, "conditions": [condition]}
+    said = why_none(job(**status), [], Choice())
     assert (said == f"job n/a was refused and has had no pods: {message}") == refused
-    ran = replace(job, status=replace(job.status, master=MasterStatus(incarnations=1)))
+    ran = job(**status, master=MasterStatus(incarnations=1))
     assert "its pods are deleted" in why_none(ran, [], Choice())
 
 

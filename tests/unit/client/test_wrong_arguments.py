@@ -56,38 +56,21 @@ async def test_a_job_that_does_not_exist_gets_the_suggestion_of_the_command_line
             {"framework": "torch"},
             "framework: 'torch' is unknown; give horovod, ",
         ),
-    ],
-)
-async def test_a_wrong_argument_of_the_client_is_named_with_a_remedy(
-    client: AsyncClient,
-    call: str,
-    arguments: tuple[Any, ...],
-    options: dict[str, Any],
-    message: str,
-) -> None:
-    with pytest.raises(WrongArgument) as found:
-        await getattr(client, call)(*arguments, **options)
-    assert str(found.value).startswith(message)
-
-
-@pytest.mark.parametrize(
-    ("call", "arguments", "options", "message"),
-    [
         ("wait", (5,), {}, "until: 5 is not a text; give one such as 'running'"),
         ("wait", (), {"timeout": "5"}, "timeout: '5' is not a number of seconds; give one such"),
         ("scale", (2,), {"timeout": "5"}, "timeout: '5' is not a number of seconds; give one suc"),
     ],
 )
-async def test_a_wrong_argument_about_a_job_is_named_with_a_remedy(
+async def test_a_wrong_argument_of_the_client_or_a_job_is_named_with_a_remedy(
     client: AsyncClient,
     call: str,
     arguments: tuple[Any, ...],
     options: dict[str, Any],
     message: str,
 ) -> None:
-    job = await client.get("resnet-2")
+    called = client if hasattr(client, call) else await client.get("resnet-2")
     with pytest.raises(WrongArgument) as found:
-        await getattr(job, call)(*arguments, **options)
+        await getattr(called, call)(*arguments, **options)
     assert str(found.value).startswith(message)
 
 

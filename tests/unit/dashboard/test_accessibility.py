@@ -13,6 +13,7 @@ from elasticjob_dashboard.jobs import shown_job, shown_pool
 from playwright.async_api import Browser
 
 from tests.support.browser import Visit, pages_closed, visit
+from tests.support.played_api import played_job
 from tests.support.served_jobs import TOKEN, served_jobs
 from tests.support.served_page import served_page
 
@@ -49,15 +50,7 @@ async def test_axe_finds_nothing_in_a_jobs_page(
 async def test_axe_finds_nothing_in_the_page_of_all_jobs_with_and_without_a_token(
     theme: Literal["light", "dark"], width: int, browser: Browser
 ) -> None:
-    spec = {"framework": "custom", "replicaSpecs": {"worker": {"template": {}}}}
-    jobs = [
-        {
-            "metadata": {"name": phase.lower(), "namespace": "ns", "uid": phase},
-            "spec": spec,
-            "status": {"phase": phase, "message": "why"},
-        }
-        for phase in PHASES
-    ]
+    jobs = [played_job(phase, name=phase.lower(), message="why") for phase in PHASES]
     shown = [shown_job(each) for each in msgspec.convert(jobs, list[ElasticJob])]
     pools = [
         {

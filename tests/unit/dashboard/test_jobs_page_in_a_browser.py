@@ -14,6 +14,7 @@ from elasticjob_dashboard.jobs import ShownJob, ShownPool, shown_job, shown_pool
 from playwright.async_api import Browser
 
 from tests.support.browser import Visit, pages_closed, visit
+from tests.support.played_api import played_job
 from tests.support.served_jobs import TOKEN, served_jobs
 
 pytestmark = [
@@ -23,12 +24,9 @@ pytestmark = [
 
 
 def job(name: str, phase: str, *, created_by: str = "", **progress: float) -> ShownJob:
-    annotations = {names.ANNOTATION_CREATED_BY: created_by} if created_by else {}
-    found = {
-        "metadata": {"name": name, "namespace": "ns", "uid": name, "annotations": annotations},
-        "spec": {"framework": "custom", "replicaSpecs": {"worker": {"template": {}}}},
-        "status": {"phase": phase, "progress": progress},
-    }
+    found = played_job(phase, name=name, progress=progress)
+    if created_by:
+        found["metadata"]["annotations"] = {names.ANNOTATION_CREATED_BY: created_by}
     return shown_job(msgspec.convert(found, ElasticJob))
 
 
@@ -128,22 +126,10 @@ async def test_each_pool_has_what_is_used_who_waits_and_its_last_plan_also_on_a_
         await page.until_text("#counts", "4 jobs")
         cells = await page.page.locator("#pools tbody td").all_text_contents()
         waits = "3, first urgent: waits for room for 2 members in ElasticPool gpus"
-        assert cells[:4] == [
-            "ns/gpus",
-            "nvidia.com/gpu 16/16, memory 512Gi/1024Gi",
-            waits,
-            f"4 d ago: {act}",
-        ]
-        assert cells[4:] == [
-            "ns/idle",
-            "cpu 1/4",
-            "",
-            "",
-            "ns/unknown",
-            "no capacity is known",
-            "",
-            "",
-        ]
+        used = "nvidia.com/gpu 16/16, memory 512Gi/1024Gi"
+        assert cells[:4] == ["ns/gpus", used, waits, f"4 d ago: {act}"]
+        assert cells[4:8] == ["ns/idle", "cpu 1/4", "", ""]
+        assert cells[8:] == ["ns/unknown", "no capacity is known", "", ""]
         assert await page.page.evaluate("document.documentElement.scrollWidth") == 390
         assert page.problems == []
 

@@ -2,21 +2,16 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
 from pathlib import Path
+
+from tests.support.programs import ran
 
 REPOSITORY = Path(__file__).parents[3]
 
 
 def found(which: str, path: str) -> str:
-    return subprocess.run(
-        [REPOSITORY / "tools" / "find_python", which],
-        env={**os.environ, "PATH": path, "PYENV_ROOT": "/nonexistent"},
-        check=True,
-        capture_output=True,
-        text=True,
-    ).stdout.strip()
+    program = REPOSITORY / "tools" / "find_python"
+    return ran(program, which, PATH=path, PYENV_ROOT="/nonexistent").stdout.strip()
 
 
 def test_the_oldest_and_the_newest_python_of_the_machine_are_found(tmp_path: Path) -> None:

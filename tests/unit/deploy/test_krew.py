@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import os
-import subprocess
 import tomllib
 from pathlib import Path
 
 import yaml
+
+from tests.support.programs import ran
 
 REPOSITORY = Path(__file__).parents[3]
 
@@ -29,18 +30,10 @@ def test_the_manifest_has_this_version_and_names_existing_files() -> None:
 def test_the_plugin_starts_the_command_or_says_how_to_install_it(tmp_path: Path) -> None:
     plugin = REPOSITORY / "deploy" / "krew" / "kubectl-elasticjob"
     command = tmp_path / "elasticjob"
-    missing = subprocess.run(
-        [plugin], env={"PATH": str(tmp_path)}, capture_output=True, text=True, check=False
-    )
+    missing = ran(plugin, environment={"PATH": str(tmp_path)})
     assert (missing.returncode, missing.stderr.count("\n")) == (1, 1)
     assert "pip install 'elasticjob[cli]'" in missing.stderr
     command.write_text('#!/bin/sh\necho "$1/$2"; exit 3\n')
     command.chmod(0o755)
-    done = subprocess.run(
-        [plugin, "scale", "a b"],
-        env={"PATH": str(tmp_path)},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    done = ran(plugin, "scale", "a b", environment={"PATH": str(tmp_path)})
     assert (done.returncode, done.stdout) == (3, "scale/a b\n")

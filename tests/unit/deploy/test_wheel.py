@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
 import sys
 import tomllib
 from pathlib import Path
@@ -12,6 +11,7 @@ import pytest
 from elasticjob_cli.dev.operator import check_source, own_definitions
 
 from tests.conftest import REPOSITORY
+from tests.support.programs import ran
 
 HATCH = tomllib.loads((REPOSITORY / "pyproject.toml").read_text())["tool"]["hatch"]["build"]
 PACKAGES = [REPOSITORY / each for each in HATCH["targets"]["wheel"]["packages"]]
@@ -23,7 +23,7 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> ZipFile:
     dist = tmp_path_factory.mktemp("dist")
     command = [sys.executable, "-m", "uv", "build", "--no-build-isolation", "--offline"]
     command += ["--python", sys.executable, "--out-dir", str(dist), str(REPOSITORY)]
-    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=120)
+    done = ran(*command)
     assert done.returncode == 0, done.stderr
     [path] = dist.glob("*.whl")
     return ZipFile(path)

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
 import sys
 
 import pytest
 from elasticjob_api.traces import Span, context_of_job
 from elasticjob_kube.trace_export import TraceExport
+
+from tests.support.programs import python
 
 ENDPOINT = "OTEL_EXPORTER_OTLP_ENDPOINT"
 SPAN = Span("plan", context_of_job("j", ""), "", 1.0, 2.0)
@@ -22,7 +22,7 @@ def test_a_program_without_a_collector_loads_nothing_of_opentelemetry(program: s
         "assert not export.is_on\n"
         "assert not [name for name in sys.modules if name.startswith('opentelemetry')]"
     )
-    subprocess.run([sys.executable, "-c", code], check=True, timeout=60)
+    assert python(code).returncode == 0
 
 
 @pytest.mark.guarantee("collector-lost")
@@ -58,5 +58,4 @@ def test_a_full_queue_drops_spans_and_the_program_goes_on() -> None:
         "export.close()"
     )
     queue = {"OTEL_BSP_MAX_QUEUE_SIZE": "8", "OTEL_BSP_MAX_EXPORT_BATCH_SIZE": "8"}
-    environment = {**os.environ, **queue, ENDPOINT: "http://127.0.0.1:1"}
-    subprocess.run([sys.executable, "-c", code], check=True, timeout=60, env=environment)
+    assert python(code, **queue, **{ENDPOINT: "http://127.0.0.1:1"}).returncode == 0

@@ -4,23 +4,13 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable
-from dataclasses import dataclass
 from typing import Any
 
 import grpc.aio
 import pytest
 from elasticjob_agent.proxy import shards
 from elasticjob_api.v1 import shards_pb2 as pb
-
-
-@dataclass(eq=False)
-class Caller:
-    """A connection of the process of round 3."""
-
-    round: int = 3
-    world_round: int = 3
-    local_rank: int = 0
-    local_size: int = 1
+from elasticjob_api.v1.agent_pb2 import World
 
 
 class Master:
@@ -48,7 +38,7 @@ async def test_shards_on_their_way_back_are_among_those_reported_to_the_next_mas
     monkeypatch.setattr(shards, "ShardServiceStub", lambda channel: master)
     async with grpc.aio.insecure_channel("127.0.0.1:1") as channel:
         proxy = shards.ShardProxy(channel, "uid-0")
-        caller = Caller()
+        caller = shards.Caller(3, World(round=3))
         await proxy.handlers["lease_shards"]({"dataset": "d", "count": 4}, caller)
         returning: Awaitable[object]
         if how == "report":

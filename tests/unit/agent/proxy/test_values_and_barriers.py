@@ -3,26 +3,20 @@
 from __future__ import annotations
 
 import asyncio
-from dataclasses import dataclass
 
 import pytest
 from elasticjob_agent.proxy.master_call import CallError
+from elasticjob_agent.proxy.shards import Caller
 from elasticjob_agent.proxy.values_and_barriers import MOST_BARRIERS, LocalBarriers
+from elasticjob_api.v1.agent_pb2 import World
 
 
-@dataclass(frozen=True)
-class Process:
-    local_rank: int
-    local_size: int = 2
-    round: int = 1
-
-    @property
-    def world_round(self) -> int:
-        return self.round
+def process(local_rank: int, local_size: int = 2, round_: int = 1) -> Caller:
+    return Caller(round_, World(round=round_), local_rank, local_size)
 
 
-FIRST = Process(0)
-SECOND = Process(1)
+FIRST = process(0)
+SECOND = process(1)
 
 
 async def test_a_barrier_waits_for_all_processes_and_can_be_used_again() -> None:
@@ -30,7 +24,7 @@ async def test_a_barrier_waits_for_all_processes_and_can_be_used_again() -> None
     for number in range(3):
         first = asyncio.create_task(barriers.arrive("loaded", number, FIRST, None))
         await asyncio.sleep(0)
-        await barriers.arrive("other", number, Process(0, local_size=1), None)
+        await barriers.arrive("other", number, process(0, local_size=1), None)
         assert not first.done()
         await barriers.arrive("loaded", number, SECOND, None)
         await first
@@ -61,7 +55,7 @@ async def test_a_new_round_begins_with_new_barriers() -> None:
     barriers = LocalBarriers()
     await asyncio.gather(*(barriers.arrive("loaded", 0, each, None) for each in (FIRST, SECOND)))
     with pytest.raises(TimeoutError):
-        await barriers.arrive("loaded", 0, Process(0, round=2), 0.01)
+        await barriers.arrive("loaded", 0, process(0, round_=2), 0.01)
     await barriers.arrive("loaded", 0, SECOND, None)  # in an ended round, which the master refuses
 
 

@@ -78,13 +78,7 @@ async def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterato
             world.on_exit[process.pid](-9)
 
 
-async def test_a_process_is_in_standby_once_the_program_has_imported(world: World) -> None:
-    program = world.run()
-    await world.checks(1)
-    assert program is not None
-    assert world.pool.pids == {world.started[1].pid}
-
-
+@pytest.mark.guarantee("standby-takes-only-what-is-left")
 async def test_none_is_kept_without_memory_for_it(
     world: World, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
 import sys
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,6 +12,7 @@ from elasticjob_cli.main import command_line
 from typer.testing import CliRunner
 
 from tests.support.convert import FOLDER
+from tests.support.programs import ran
 
 COMMAND = Path(sys.executable).parent / "elasticjob"
 LOSSLESS = "kubeflow/mpi-horovod-elastic.yaml"
@@ -33,18 +33,6 @@ def convert(*arguments: object, text: str | None = None) -> Ended:
     )
     assert result.exception is None or isinstance(result.exception, SystemExit), result.exception
     return Ended(result.exit_code, result.stdout, result.stderr)
-
-
-def real_command(*arguments: object, text: str | None = None) -> subprocess.CompletedProcess[str]:
-    """Run the installed command, which takes a second to start."""
-    return subprocess.run(
-        [COMMAND, "convert", *map(str, arguments)],
-        input=text,
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=False,
-    )
 
 
 def lossy() -> str:
@@ -86,7 +74,9 @@ def test_each_object_gets_its_own_file_and_none_is_overwritten(tmp_path: Path) -
 
 
 def test_the_installed_command_exits_with_2_without_a_traceback() -> None:
-    found = real_command("-f", "-", text="apiVersion: kubeflow.org/v1\nkind: XGBoostJob")
+    found = ran(
+        COMMAND, "convert", "-f", "-", given="apiVersion: kubeflow.org/v1\nkind: XGBoostJob"
+    )
     assert (found.returncode, found.stdout) == (2, "")
     assert "error: kind: 'XGBoostJob' of 'kubeflow.org/v1' is not supported" in found.stderr
     assert "Traceback" not in found.stderr
