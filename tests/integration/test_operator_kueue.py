@@ -232,6 +232,35 @@ async def test_a_job_grows_with_its_quota_and_releases_quota_it_does_not_need(
         }
 
 
+async def test_a_job_starts_with_the_members_that_fit_and_gets_the_others_when_there_is_quota(
+    cluster: Cluster, kube: Kube, namespace: str, tmp_path: Path
+) -> None:
+    async def has(name: str, workers: str) -> None:
+        await until(
+            f"{name} with {workers} members",
+            lambda: status_of(kube, namespace, ELASTIC_JOBS, name),
+            lambda status: (status.get("phase"), status.get("workers")) == ("Running", workers),
+        )
+
+    async with running(cluster, kube, namespace, tmp_path, "500m", **ELASTIC):
+        await kube.create(ELASTIC_JOBS, namespace, queued("first", 1))
+        await settled(kube, namespace, 1, "first")
+        await kube.create(
+            ELASTIC_JOBS, namespace, queued("second", 4, runPolicy={"startPolicy": "AllReady"})
+        )
+        await kube.create(ELASTIC_JOBS, namespace, queued("third", 3))
+        await has("third", "2/3")
+        assert await workers(kube, namespace, "second") == []
+        before = set(await workers(kube, namespace, "third"))
+        for name in await workers(kube, namespace, "first"):
+            await end(kube, namespace, name, 0)
+        await settled(kube, namespace, 3, "third")
+        assert before <= set(await workers(kube, namespace, "third"))
+        await until(
+            "the quota of all", lambda: usage(kube, namespace), lambda found: found == "400m"
+        )
+
+
 async def test_growth_without_quota_waits_and_is_cancelled_cleanly(
     cluster: Cluster, kube: Kube, namespace: str, tmp_path: Path
 ) -> None:

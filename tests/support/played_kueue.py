@@ -11,7 +11,7 @@ import msgspec
 from elasticjob_api.meta import Json
 from elasticjob_api.times import format_time
 from elasticjob_kube.resources import ELASTIC_JOBS, KUEUE_FLAVORS, KUEUE_WORKLOADS
-from elasticjob_operator.core.model.workload import KUEUE_QUEUE, Workload
+from elasticjob_operator.core.model.workload import ELASTIC, KUEUE_QUEUE, Workload
 
 from tests.support.job_cluster import new_cluster
 from tests.support.simulator.cluster import NAMESPACE, Cluster
@@ -19,20 +19,23 @@ from tests.support.simulator.cluster import NAMESPACE, Cluster
 FLAVOR = "fast"
 
 
-def queued_cluster(pods: int, *, elastic: bool = True, **job: Any) -> tuple[Cluster, PlayedKueue]:
+def queued_cluster(
+    pods: int, *, elastic: bool = True, partial: bool = True, **job: Any
+) -> tuple[Cluster, PlayedKueue]:
     """Return a cluster with a job in a queue, and the queue with quota for this number of pods."""
     cluster = new_cluster(**job)
     cluster._body["metadata"]["labels"] = {KUEUE_QUEUE: "team"}
-    return cluster, PlayedKueue(cluster, pods, elastic=elastic)
+    return cluster, PlayedKueue(cluster, pods, elastic=elastic, partial=partial)
 
 
 class PlayedKueue:
     """Admits Workloads in their order within the quota, and evicts them on request."""
 
-    def __init__(self, cluster: Cluster, pods: int, *, elastic: bool) -> None:
+    def __init__(self, cluster: Cluster, pods: int, *, elastic: bool, partial: bool) -> None:
         self.cluster = cluster
         self.quota = pods
         self.elastic = elastic
+        self.partial = partial
         cluster.operator.use_kueue()
 
     async def start(self) -> None:
@@ -69,7 +72,10 @@ class PlayedKueue:
         If Kueue has elastic jobs, a replacement takes the quota of the Workload it replaces.
         """
         for body in self.workloads():
+            self._without_least(body)
             found = _read(body)
+            partial = any(each.min_count for each in found.spec.pod_sets)
+            assert not (partial and ELASTIC in found.metadata.annotations), "Kueue refuses both"
             if (
                 found.reserved
                 or found.finished
@@ -83,7 +89,9 @@ class PlayedKueue:
                 sum(each.counts().values()) for each in held if each.reserved and not each.finished
             )
             used -= sum(_read(old).counts().values()) if old else 0
-            if used + sum(found.counts().values()) > self.quota:
+            least = {each.name: each.min_count or each.count for each in found.spec.pod_sets}
+            too_many = max(used + sum(found.counts().values()) - self.quota, 0)
+            if too_many > sum(each.count - least[each.name] for each in found.spec.pod_sets):
                 message = f"insufficient unused quota: {self.quota - used} pods are left"
                 self._set(body, QuotaReserved=(False, "Pending", message))
                 continue
@@ -93,8 +101,14 @@ class PlayedKueue:
                     Finished=(True, "WorkloadSliceReplaced", ""),
                     QuotaReserved=(False, "Replaced", ""),
                 )
-            names = [each.name for each in found.spec.pod_sets]
-            assignments = [{"name": name, "flavors": {"cpu": FLAVOR}} for name in names]
+            given = {
+                each.name: each.count - (too_many if each.min_count else 0)
+                for each in found.spec.pod_sets
+            }
+            assignments = [
+                {"name": name, "flavors": {"cpu": FLAVOR}, "count": count}
+                for name, count in given.items()
+            ]
             admission = {"clusterQueue": "all", "podSetAssignments": assignments}
             said = (True, "Admitted", "")
             self._set(
@@ -104,6 +118,13 @@ class PlayedKueue:
                 Admitted=said,
                 Evicted=(False, "Admitted", ""),
             )
+
+    def _without_least(self, body: Json) -> None:
+        """Remove the least numbers of pods, as a Kueue without partial admission does."""
+        sets = [] if self.partial else body["spec"]["podSets"]
+        if any(each.pop("minCount", None) for each in sets):
+            name = body["metadata"]["name"]
+            self.cluster.kube.edit(KUEUE_WORKLOADS, name, lambda spec: spec.update(podSets=sets))
 
     def evict(self, reason: str = "Preempted") -> None:
         """Evict all admitted Workloads."""

@@ -163,15 +163,15 @@ class Observed:
         return self.pods.of(role)
 
     def most_members(self, role: str) -> int | None:
-        """Return for how many members of a role its pool has room; None without a bound.
+        """Return for how many members of a role its pool or its quota has room; None: no bound.
 
         Until the pool has decided, the present ones.
         """
-        if self.share is None or self.share.role != role:
-            return None
-        if self.share.members is None:
-            return self.pods.of(role).live_count
-        return self.share.members
+        if self.share is not None and self.share.role == role:
+            undecided = self.share.members is None
+            return self.pods.of(role).live_count if undecided else self.share.members
+        current = self.quota.current if self.quota is not None else None
+        return current.most_pods(role) if current is not None else None
 
     @cached_property
     def requests(self) -> Mapping[RequestKey, ScaleIn | ScaleOut]:

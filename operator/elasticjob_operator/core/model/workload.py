@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -45,14 +45,16 @@ class PodSet(Object, frozen=True):
 
     name: str = "main"
     count: int = 1
+    min_count: int | None = None
     template: dict[str, Any] = {}
 
 
 class PodSetAssignment(Object, frozen=True):
-    """The ResourceFlavor that a pod set got, by resource."""
+    """The ResourceFlavor that a pod set got, by resource, and for how many pods."""
 
     name: str = "main"
     flavors: dict[str, str] = {}
+    count: int | None = None
 
 
 class Admission(Object, frozen=True):
@@ -158,12 +160,25 @@ class Workload(Object, frozen=True):
         return {each.name: each.count for each in self.status.reclaimable_pods}
 
     def counts(self) -> dict[str, int]:
-        """Return the number of pods of each set for which it has or requests quota."""
+        """Return the number of pods of each set for which it has quota, or else requests it."""
         reclaimed = self.reclaimed()
-        return {
+        requested = {
             each.name: max(each.count - reclaimed.get(each.name, 0), 0)
             for each in self.spec.pod_sets
         }
+        return requested | {name: min(requested[name], most) for name, most in self._partial()}
+
+    def most_pods(self, name: str) -> int | None:
+        """Return for how many pods it was admitted; None if for as many as it requests."""
+        return self.counts()[name] if name in dict(self._partial()) else None
+
+    def _partial(self) -> Iterator[tuple[str, int]]:
+        if not self.admitted or self.status.admission is None:
+            return
+        requested = {each.name: each.count for each in self.spec.pod_sets}
+        for each in self.status.admission.pod_set_assignments:
+            if each.count is not None and each.count < requested.get(each.name, 0):
+                yield each.name, each.count
 
 
 class FlavorSpec(Object, frozen=True):

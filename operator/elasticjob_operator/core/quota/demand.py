@@ -10,6 +10,7 @@ from typing import Any
 from elasticjob_api import names
 from elasticjob_api.elasticjob import ElasticJob, ElasticJobStatus
 from elasticjob_api.indices import parse_indices
+from elasticjob_api.job_sizes import start_size
 from elasticjob_api.meta import Json
 from elasticjob_api.pod_requests import template_requests
 from elasticjob_api.quantity import parse_quantity
@@ -50,10 +51,12 @@ class PodsNeeded:
 
     Attributes:
         count: the number of pods.
+        least: the number with which the job can start.
         template: their requests, and the fields that decide on which nodes they can run.
     """
 
     count: int
+    least: int
     template: Json
 
 
@@ -84,7 +87,7 @@ def demand_of(
     invalid = bool(empty) and validation_error(with_present_roles(job)) is not None
     found = {
         names.ROLE_MASTER: PodsNeeded(
-            1, _template(master_pod(job, 0, restarts=0, defaults=defaults))
+            1, 1, _template(master_pod(job, 0, restarts=0, defaults=defaults))
         )
     }
     for role, spec in job.spec.replica_specs.items():
@@ -97,7 +100,9 @@ def demand_of(
             _resources(status, role, members, plan, (overrides or {}).get(role, {}))
         )
         body = member_pod(job, role, 0, 0, resources=resources, restarts=0, defaults=defaults)
-        found[role] = PodsNeeded(len(members[role] - ended), _template(body))
+        count = len(members[role] - ended)
+        least = start_size(job, status, role) - len(members[role] & ended)
+        found[role] = PodsNeeded(count, min(max(least, 1), count), _template(body))
     return found
 
 
@@ -152,10 +157,15 @@ def same_counts(workload: Workload, demand: Demand) -> bool:
     return {name: count for name, count in workload.counts().items() if count} == needed
 
 
-def pod_sets(demand: Demand) -> list[Json]:
-    """Return the pod sets of a new Workload."""
+def pod_sets(demand: Demand, partial: str) -> list[Json]:
+    """Return the pod sets of a new Workload; that of the role `partial` may be admitted in part."""
     return [
-        {"name": name, "count": each.count, "template": each.template}
+        {
+            "name": name,
+            "count": each.count,
+            **({"minCount": each.least} if name == partial and each.least < each.count else {}),
+            "template": each.template,
+        }
         for name, each in demand.items()
     ]
 

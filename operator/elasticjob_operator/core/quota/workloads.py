@@ -3,7 +3,8 @@
 A job has one admitted Workload. While the job needs more or other pods than that, it has one more
 that waits and names the one it replaces. A Kueue with elastic jobs needs quota for the difference
 only, any other Kueue for both for a moment. The pods continue until the new Workload is admitted;
-then the old one is deleted.
+then the old one is deleted. A job may be admitted with fewer pods than it asks for, and then waits
+in this way for the others.
 
 Quota that is no longer needed is given back by `reclaimablePods`, because Kueue does not let an
 admitted Workload shrink. If Kueue is removed, nothing changes: pods end because a Workload is not
@@ -20,6 +21,8 @@ import msgspec
 from elasticjob_api import names
 from elasticjob_api.elasticjob import ElasticJob, ElasticJobStatus
 from elasticjob_api.job_sizes import has_started
+from elasticjob_api.meta import Json
+from elasticjob_api.pooled_jobs import elastic_role
 from elasticjob_api.times import format_time
 
 from elasticjob_operator.core.model.actions import (
@@ -100,7 +103,7 @@ def _keep_workloads(
         current is None or not is_for(current, demand) or current.spec.queue_name != quota.queue
     )
     asked = demand if current is None else at_least(demand, current.counts())
-    waiting = _to_keep(quota, asked, bool(observed.pods)) if is_short else None
+    waiting = _to_keep(observed, quota, asked) if is_short else None
     kept = (current, waiting)
     actions: list[Action] = [
         _delete(each) for each in quota.workloads if each not in kept and not _is_ending(each)
@@ -130,7 +133,7 @@ def finish_workloads(observed: Observed, phase: str, message: str, now: float) -
     return [_patch(last, [finished]), *others]
 
 
-def _to_keep(quota: Quota, demand: Demand, has_pods: bool) -> Workload | None:
+def _to_keep(observed: Observed, quota: Quota, demand: Demand) -> Workload | None:
     """Return the Workload that may become the next current one.
 
     It waits, or its pods are ending.
@@ -139,16 +142,39 @@ def _to_keep(quota: Quota, demand: Demand, has_pods: bool) -> Workload | None:
     for each in reversed(quota.live):
         if current is not None and each.number <= current.number:
             return None
-        if current is None and each.reserved and (each.evicted or has_pods):
+        if current is None and each.reserved and (each.evicted or observed.pods):
             return each  # its quota is given back when its pods have ended
         is_wanted = (
             is_for(each, demand)
             and same_counts(each, demand)
             and each.spec.queue_name == quota.queue
+            and not (current is None and _is_outdated(each, _pod_sets(observed, demand, None)))
         )
         if is_wanted or not each.spec.active:  # a user has deactivated it, so it stays
             return each
     return None
+
+
+def _pod_sets(observed: Observed, demand: Demand, current: Workload | None) -> list[Json]:
+    """Return the pod sets of a new Workload: what one replaces stays, until all that is new fits.
+
+    Kueue counts the difference of a replacement by its whole size.
+    """
+    return pod_sets(demand, "" if current is not None else elastic_role(observed.job))
+
+
+def _is_outdated(workload: Workload, wanted: list[Json]) -> bool:
+    """Return whether a Workload that waits could start the job with other numbers of pods.
+
+    It was made as the replacement of another one, or the job was edited. A Kueue without partial
+    admission removes the numbers.
+    """
+    least = {each["name"]: each.get("minCount") for each in wanted}
+    if REPLACEMENT_FOR in workload.metadata.annotations:
+        return any(least.values())
+    return any(
+        each.min_count not in (None, least.get(each.name)) for each in workload.spec.pod_sets
+    )
 
 
 def _report(
@@ -157,12 +183,13 @@ def _report(
     """Return the write of the number of pods that need no quota, and of whether the job runs."""
     counts = current.counts()
     before = current.reclaimed()
-    needed = {name: demand[name].count if name in demand else 0 for name in counts}
-    live = {name: observed.pods_of(name).live_count for name in counts}
-    after = {
-        name: before.get(name, 0) + max(count - max(needed[name], live[name]), 0)
-        for name, count in counts.items()
-    }
+    after = dict(before)
+    for each in current.spec.pod_sets:
+        needed = demand[each.name].count if each.name in demand else 0
+        kept = max(needed, observed.pods_of(each.name).live_count)
+        after[each.name] = before.get(each.name, 0)
+        if kept < counts[each.name]:
+            after[each.name] = each.count - kept
     fields: dict[str, Any] = {}
     if any(number != before.get(name, 0) for name, number in after.items()):
         fields["reclaimablePods"] = [
@@ -198,7 +225,9 @@ def _body(
 ) -> dict[str, Any]:
     job = observed.job
     number = max((each.number for each in quota.workloads), default=-1) + 1
-    annotations = {ELASTIC: "true"}
+    sets = _pod_sets(observed, demand, current)
+    # Kueue refuses partial admission of an elastic one, and lets an elastic one replace any.
+    annotations = {} if any("minCount" in each for each in sets) else {ELASTIC: "true"}
     # Kueue compares them set by set.
     if current is not None and [each.name for each in current.spec.pod_sets] == list(demand):
         annotations[REPLACEMENT_FOR] = f"{job.metadata.namespace}/{current.metadata.name}"
@@ -215,7 +244,7 @@ def _body(
             "annotations": annotations,
             "ownerReferences": [owner_reference(job)],
         },
-        "spec": {"queueName": quota.queue, "podSets": pod_sets(demand)},
+        "spec": {"queueName": quota.queue, "podSets": sets},
     }
 
 

@@ -69,7 +69,7 @@ def edit_labels(cluster: Cluster, **labels: str | None) -> None:
 
 
 async def test_a_job_has_no_pods_before_it_has_quota_and_says_which_queue_it_waits_for() -> None:
-    cluster, kueue = queued_cluster(2, replicas=2)
+    cluster, kueue = queued_cluster(2, replicas=2, runPolicy={"startPolicy": "AllReady"})
     await kueue.start()
     assert cluster.kube.created_names == set()
     assert condition(cluster, "Suspended") == ("True", "WaitingForQuota")
@@ -153,6 +153,79 @@ async def test_the_priority_is_that_of_the_class_that_the_job_names() -> None:
     assert workload["spec"]["priority"] == 7
     assert workload["spec"]["priorityClassRef"]["kind"] == "WorkloadPriorityClass"
     assert status_of(cluster)["phase"] == "Running"
+
+
+# --- a part of the quota
+
+
+@pytest.mark.parametrize(("elastic", "quota"), [(True, 7), (False, 11)])
+async def test_a_job_starts_with_the_members_that_fit_and_gets_the_others_later(
+    elastic: bool, quota: int
+) -> None:
+    cluster, kueue = queued_cluster(4, elastic=elastic, replicas=6, least=2)
+    await kueue.start()
+    assert (status_of(cluster)["phase"], status_of(cluster)["workers"]) == ("Running", "3/6")
+    assert counts(kueue) == [{"master": 1, "worker": 6}] * 2
+    before = uids(cluster)
+    writes = cluster.kube.writes
+    await cluster.run_operator()
+    assert cluster.kube.writes == writes, "nothing is written while it waits for the others"
+    kueue.quota = quota
+    await kueue.settle()
+    assert status_of(cluster)["workers"] == "6/6"
+    assert before < uids(cluster)
+    assert len(kueue.workloads()) == 1
+    cluster.check_final_state()
+
+
+async def test_a_job_has_no_pods_while_less_than_its_least_number_fits() -> None:
+    cluster, kueue = queued_cluster(3, replicas=6, least=3)
+    await kueue.start()
+    assert cluster.kube.created_names == set()
+    cluster.edit_role(minReplicas=2)
+    await kueue.settle()
+    assert status_of(cluster)["workers"] == "2/6"
+
+
+async def test_a_lost_member_of_a_job_with_a_part_of_its_quota_is_replaced_and_no_other_added() -> (
+    None
+):
+    cluster, kueue = queued_cluster(4, replicas=6)
+    await kueue.start()
+    end_training(cluster, pod_names(cluster)[0], 1)
+    await kueue.settle()
+    cluster.now += 60
+    await kueue.settle()
+    assert status_of(cluster)["workers"] == "3/6"
+
+
+async def test_a_job_that_gives_back_of_a_part_of_its_quota_keeps_what_its_members_need() -> None:
+    cluster, kueue = queued_cluster(4, replicas=6)
+    await kueue.start()
+    await cluster.apply(SCALE_INS, "fewer", count=4)
+    await kueue.settle()
+    assert status_of(cluster)["workers"] == "2/2"
+    (workload,) = kueue.workloads()
+    assert reclaimed(workload) == {"master": 0, "worker": 4}, "of the six that it asked for"
+
+
+async def test_a_preempted_job_begins_again_with_the_members_that_still_fit() -> None:
+    cluster, kueue = queued_cluster(4, replicas=6)
+    await kueue.start()
+    kueue.quota = 7
+    await kueue.settle()
+    assert status_of(cluster)["workers"] == "6/6"
+    kueue.quota = 3
+    kueue.evict()
+    await kueue.settle()
+    assert (status_of(cluster)["phase"], status_of(cluster)["workers"]) == ("Running", "2/6")
+
+
+async def test_a_kueue_without_partial_admission_gets_no_workload_after_the_other() -> None:
+    cluster, kueue = queued_cluster(4, partial=False, replicas=6)
+    await kueue.start()
+    assert counts(kueue) == [{"master": 1, "worker": 6}]
+    assert cluster.kube.created_names == set()
 
 
 # --- other sizes
