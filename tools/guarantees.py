@@ -36,13 +36,7 @@ which unfolds to their names:
 
 @dataclass(frozen=True)
 class Evidence:
-    """A test that shows a guarantee.
-
-    Attributes:
-        file: the test's file, relative to tests/.
-        test: the name of the test.
-        played: a fake kubelet replaces kubelet and agents.
-    """
+    """A test that shows a guarantee, in a file below tests/; a fake kubelet may be in it."""
 
     file: str
     test: str

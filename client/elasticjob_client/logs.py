@@ -25,14 +25,7 @@ _UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
 
 @dataclass(frozen=True)
 class LogOptions:
-    """Chooses lines of a container's log.
-
-    Attributes:
-        tail: the number of last lines; None for all.
-        since_seconds: the greatest age of a line; None for any.
-        previous: read the previous container of the same pod.
-        timestamps: whether each line begins with its time.
-    """
+    """Chooses lines of a container's log; None for all."""
 
     tail: int | None = None
     since_seconds: int | None = None

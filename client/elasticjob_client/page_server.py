@@ -31,11 +31,6 @@ async def serve_locally(
 ) -> AsyncIterator[str]:
     """Serve until the block ends; yields the URL.
 
-    Args:
-        routes: methods, paths and handlers.
-        headers: the headers of every answer that has no others.
-        port: a port of 127.0.0.1; 0 for a free one.
-
     Raises:
         ClientError: the port is in use.
     """

@@ -110,10 +110,6 @@ class GuardedServer:
     async def start(self, hosts: Sequence[str | None], port: int) -> int:
         """Listen and serve; return the port.
 
-        Args:
-            hosts: addresses of this host; None for all of them.
-            port: 0 for a free one.
-
         Raises:
             OSError, OverflowError: the port cannot be opened.
         """

@@ -24,11 +24,6 @@ def settle(framework: str, role: Json, container: Json) -> Iterator[tuple[Kind, 
     """Settle the number of processes of a role's members, and yield what is to be said about it.
 
     A command that is no launcher is one process at the other operators, also on several GPUs.
-
-    Args:
-        framework: the job's framework.
-        role: the role; `slotsPerReplica` may change.
-        container: the container that trains.
     """
     command = [*(container.get("command") or ()), *(container.get("args") or ())]
     try:

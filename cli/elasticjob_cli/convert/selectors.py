@@ -119,13 +119,7 @@ def _job(theirs: Sequence[_Requirement], jobs: Jobs, own: PeerJob | None) -> Pee
 
 @dataclass
 class _Selection:
-    """Collects our requirements for theirs.
-
-    Attributes:
-        job: the job whose pods are selected.
-        jobs: the jobs of the file.
-        equal: whether only values can be compared.
-    """
+    """Collects our requirements for theirs."""
 
     job: PeerJob
     jobs: Jobs

@@ -40,14 +40,7 @@ def members_table(
     *,
     style: Callable[[agent_pb2.Member], str] = lambda _: "",
 ) -> Table:
-    """Return a row per member.
-
-    Args:
-        members: the members in the order of the rows.
-        titles: the columns to show: those of `_COLUMNS`, and RANK.
-        ranks: the ranks in the present world by the pod's UID.
-        style: returns the style of a member's row.
-    """
+    """Return a row per member. `titles` are those of `_COLUMNS`, and RANK."""
 
     def rank(member: agent_pb2.Member) -> str:
         return str(ranks.get(member.pod_uid, UNKNOWN))

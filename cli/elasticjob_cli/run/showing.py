@@ -55,11 +55,6 @@ def dashboard_of_run(info: RunInfo, *, port: int) -> AbstractAsyncContextManager
 async def wait_for_run(info: RunInfo, milestone: str, *, seconds: float | None) -> str:
     """Wait until a run has reached a milestone, and return a message.
 
-    Args:
-        info: the run.
-        milestone: running, step=N, ended, succeeded, failed or stopped.
-        seconds: the time to wait at most; None for no bound.
-
     Raises:
         WrongArgument: a run cannot reach this milestone.
         JobEnded: the run has ended without reaching it.
@@ -99,14 +94,7 @@ async def print_log(
     follow: bool,
     write: Callable[[str], None],
 ) -> None:
-    """Write the lines that a run has printed; with `follow`, until it has ended.
-
-    Args:
-        info: the run.
-        ranks: the lines of these ranks only; empty for all lines.
-        tail: the number of earlier lines; None for all.
-        follow: also write the later lines.
-        write: is called with each line.
+    """Write the last lines of these ranks, or of all; with `follow`, until the run has ended.
 
     Raises:
         ClientError: the run has ended meanwhile.
