@@ -248,28 +248,6 @@ def test_a_migrated_member_stays_until_its_replacement_is_ready(
     )
 
 
-@pytest.mark.thorough
-def test_workers_that_may_not_be_resized_in_place_are_replaced_one_by_one(
-    user: KubectlUser,
-) -> None:
-    before = user.begin(2)
-    worlds = len(user.worlds())
-    resizing(user, "Replace")
-    status = user.create(
-        "ScalePlan", "rolled", replicaResourceSpecs={"worker": {"resource": {"cpu": "15m"}}}
-    )
-    user.runs_with(2, worlds=worlds + 2)
-    resizing(user, "InPlaceOrReplace")
-    assert not set(before) & set(user.pods())
-    assert {allocated_resources(user, name)["requests"]["cpu"] for name in user.pods()} == {"15m"}
-    assert sorted(status["removedPods"]) == sorted(before)
-    changes = user.worlds()[worlds:]
-    assert [size for size, _ in changes] == [2, 2], (
-        "one change of the world for each, and never fewer members"
-    )
-    assert changes[0][1] < changes[1][1]
-
-
 def test_resources_that_no_node_has_are_rejected_with_the_clusters_message(
     user: KubectlUser,
 ) -> None:
@@ -427,23 +405,6 @@ def test_a_stopped_training_saves_its_step_and_ends_for_good_with_its_own_reason
     assert user.status().get("retries", 0) == 0
     assert user.pods() == {}
     assert int((user.folder / "step").read_text()) > 0, "it has saved its step"
-
-
-@pytest.mark.guarantee("suspended-during-a-plan")
-@pytest.mark.thorough
-@pytest.mark.job("lonely")
-def test_a_job_suspended_during_a_scale_out_returns_with_its_old_size(
-    user: KubectlUser,
-) -> None:
-    user.begin(1)
-    scale_out(user, "never")
-    suspend(user, True)
-    user.wait("ej/lonely", ".status.phase", "Suspended")
-    user.wait("scaleout/never", ".status.phase", "ScaleFailed")
-    plan = user.status("scaleout/never")["plan"]
-    assert user.status(f"sp/{plan}")["phase"] == "Cancelled"
-    suspend(user, False)
-    user.runs_with(1)
 
 
 @pytest.mark.job("lonely")
@@ -607,11 +568,6 @@ def suspend(user: KubectlUser, yes: bool) -> None:
         "-p",
         json.dumps({"spec": {"runPolicy": {"suspend": yes}}}),
     )
-
-
-def resizing(user: KubectlUser, how: str) -> None:
-    patch = {"spec": {"autoscaling": {"resize": how}}}
-    user.kubectl("patch", f"ej/{user.job}", "--type=merge", "-p", json.dumps(patch))
 
 
 def scale_out(user: KubectlUser, name: str) -> None:

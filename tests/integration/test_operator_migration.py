@@ -58,29 +58,6 @@ async def test_members_migrate_to_other_resources_under_other_indices(
         assert by_index == {"2": {"cpu": "200m"}, "3": {"memory": "96Mi", "rdma/hca": "2"}}
 
 
-async def test_a_resize_that_the_api_server_rejects_becomes_a_replacement(
-    cluster: Cluster, kube: Kube, namespace: str, tmp_path: Path
-) -> None:
-    """The API server does not change a running pod's quality-of-service class."""
-    async with operator(cluster.kubeconfig, namespace, tmp_path / "log"), kubelet(kube, namespace):
-        body = job()
-        del body["spec"]["replicaSpecs"]["worker"]["template"]["spec"]["containers"][0]["resources"]
-        await run_job(kube, namespace, body)
-        wish = {"worker": {"resource": {"cpu": "200m"}}}
-        await create(kube, namespace, SCALE_PLANS, "p", jobName="job", replicaResourceSpecs=wish)
-        status = await phase(
-            kube, namespace, SCALE_PLANS, "p", "Succeeded", "Failed", "PartiallySucceeded"
-        )
-        assert status["phase"] == "Succeeded", status
-        assert all(
-            "the API server refuses to resize it" in move["message"]
-            for move in status["migrations"]
-        ), status
-        for name in await workers(kube, namespace):
-            found = await kube.get(PODS, namespace, name)
-            assert found["spec"]["containers"][0]["resources"]["requests"] == {"cpu": "200m"}
-
-
 async def test_a_member_may_be_given_more_than_the_default_limit_of_its_namespace(
     cluster: Cluster, kube: Kube, namespace: str, tmp_path: Path
 ) -> None:

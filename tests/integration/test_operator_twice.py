@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 import signal
-from collections import Counter
 from collections.abc import AsyncIterator
 from functools import partial
 from pathlib import Path
 
 import pytest
 from elasticjob_api import names
-from elasticjob_kube.resources import ELASTIC_JOBS, EVENTS, NAMESPACES, PODS, SCALE_OUTS
+from elasticjob_kube.resources import ELASTIC_JOBS, EVENTS, NAMESPACES, PODS
 from elasticjob_kube.session import Kube
 from elasticjob_localcluster.cluster import Cluster
 
-from tests.support.fake_kubelet import kubelet
-from tests.support.operator_process import create, has_logged, job, operator, phase, run_job
+from tests.support.operator_process import has_logged, job, operator
 from tests.support.wait import until
 from tests.support.warm_process import WarmProcess
 
@@ -57,24 +55,6 @@ async def test_two_operators_with_different_leases_both_report_the_jobs_they_sha
             # The other operator may report pods of this one, too.
             about_other = partial(_notes, kube, namespace, name, f"Lease {other} has created")
             assert len(await until("the event", about_other)) == 1
-
-
-async def test_an_operator_that_follows_one_with_another_lease_reports_nothing(
-    cluster: Cluster, kube: Kube, namespace: str, elsewhere: str, tmp_path: Path
-) -> None:
-    log = tmp_path / "second"
-    start = partial(operator, cluster.kubeconfig, namespace)
-    async with kubelet(kube, namespace, node=f"node-{namespace}"):
-        async with start(tmp_path / "first"):
-            await run_job(kube, namespace, job())
-        async with start(log, "--lease-namespace", elsewhere):
-            await create(kube, namespace, SCALE_OUTS, "more", jobName="job", count=1)
-            await phase(kube, namespace, SCALE_OUTS, "more", "ScaleSucceeded")
-            pods = (await kube.list(PODS, namespace))["items"]
-    marks = Counter(pod["metadata"]["annotations"][names.ANNOTATION_OPERATOR] for pod in pods)
-    assert marks == {f"{namespace}/{names.OPERATOR}": 3, f"{elsewhere}/{names.OPERATOR}": 1}
-    assert await _notes(kube, namespace, "job") == []
-    assert "works on this job, too" not in log.read_text()
 
 
 async def _create_while_stopped(

@@ -123,11 +123,9 @@ class StateServer(StateServiceServicer):
 
 
 async def fetch(address: str, name: PartName, folder: StateFolder, identity: Identity) -> None:
-    """Fetch one part from another agent.
+    """Fetch one part from another agent; raises ValueError if it has sent something else.
 
-    Raises:
-        OSError: the agent cannot be reached, or has no such part, or nothing moved for a while.
-        ValueError: it has sent something else.
+    Raises OSError if the agent cannot be reached, has no such part, or nothing moved for a while.
     """
     async with _peer(address, identity) as stub:
         call = stub.Fetch(pb.FetchPartRequest(name=pb.PartName(**name._asdict())))
@@ -143,11 +141,9 @@ async def fetch(address: str, name: PartName, folder: StateFolder, identity: Ide
 
 
 async def send(address: str, name: PartName, folder: StateFolder, identity: Identity) -> None:
-    """Give one part to another agent, unless the agent has it.
+    """Give one part to another agent, unless it has it; raises ValueError if it is damaged here.
 
-    Raises:
-        OSError: the agent cannot be reached, or refuses the part, or nothing moved for a while.
-        ValueError: the part here is damaged.
+    Raises OSError if the agent cannot be reached, refuses the part, or nothing moved for a while.
     """
     async with _peer(address, identity) as stub:
         call = stub.Send()

@@ -34,11 +34,8 @@ async def container_command(
 ) -> tuple[Command, Path]:
     """Return the command of a container, and the file for its termination message.
 
-    The containers of a pod share a scratch directory as home and working directory.
-
-    Raises:
-        ConfigError: when something that the environment names is missing.
-        KubeError: when the API server could not be asked.
+    The containers of a pod share a scratch directory as home and working directory. Raises
+    ConfigError if something that the environment names is missing, or KubeError.
     """
     scratch = directory / "scratch"
     scratch.mkdir(parents=True, exist_ok=True, mode=0o700)

@@ -114,9 +114,7 @@ class NodeContext:
     ) -> dict[str, str]:
         """Return a container's environment; reads its Secrets, ConfigMaps and Services.
 
-        Raises:
-            ConfigError: an object that it names is missing.
-            KubeError: a request to the API server failed.
+        Raises ConfigError if an object that it names is missing, or KubeError.
         """
         namespace = pod.metadata.namespace
         sources = {
@@ -152,9 +150,7 @@ class NodeContext:
     async def read(self, namespace: str, source: Source) -> Json | None:
         """Return a Secret or ConfigMap; None if it does not exist.
 
-        Raises:
-            ConfigError: the node may not read it.
-            KubeError: a request to the API server failed.
+        Raises ConfigError if the node may not read it, or KubeError.
         """
         kind, name = source
         resource = SECRETS if kind == "Secret" else CONFIG_MAPS

@@ -58,9 +58,7 @@ def prepare_host_paths(pod: Pod) -> None:
 async def prepare_folders(context: NodeContext, pod: Pod, directory: Path) -> None:
     """Make the folders of the pod's volumes, with the files of the ConfigMaps.
 
-    Raises:
-        ConfigError: a ConfigMap or a key is missing.
-        KubeError: a request to the API server failed.
+    Raises ConfigError if a ConfigMap or a key is missing, or KubeError.
     """
     for volume in pod.spec.get("volumes") or ():
         if "emptyDir" in volume:
