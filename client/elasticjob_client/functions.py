@@ -38,10 +38,6 @@ _MAX_SOURCE_BYTES = 128 * 1024
 def pack(function: Callable[..., object], arguments: Sequence[object] = ()) -> dict[str, bytes]:
     """Return the files that run a function, by name.
 
-    Args:
-        function: the function that each training process calls.
-        arguments: its arguments.
-
     Raises:
         ClientError: cloudpickle is not installed, or the function is asynchronous or cannot be
             pickled.

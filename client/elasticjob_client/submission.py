@@ -103,10 +103,6 @@ def read_job_file(path: Path) -> Submission:
 def of_job_file(text: str, *, source: str) -> Submission:
     """Return the submission of an unchanged job file.
 
-    Args:
-        text: YAML or JSON of one ElasticJob.
-        source: the name of the file in errors.
-
     Raises:
         ClientError: the text is not a job file.
     """

@@ -63,12 +63,6 @@ async def wait_for(
 ) -> ElasticJob:
     """Wait until a job has reached a milestone, and return the job.
 
-    Args:
-        cluster: the session.
-        name: the job's name.
-        milestone: a phase such as running, `ended`, or step=N.
-        seconds: the time to wait at most; None for no bound.
-
     Raises:
         NoSuchObject: the job does not exist or is deleted.
         JobEnded: the job has ended without reaching the milestone.

@@ -49,12 +49,7 @@ class Clock:
         return time.time() - time.monotonic() - sorted(self._samples)[len(self._samples) // 2]
 
     def observe(self, date: str | None, seconds: float) -> None:
-        """Learn from an answer.
-
-        Args:
-            date: its header `Date`.
-            seconds: how long the request has taken.
-        """
+        """Learn from the header `Date` of an answer that took this many seconds."""
         now = time.monotonic()
         if now < self._next_at or seconds > _LONGEST_REQUEST_SECONDS:
             return

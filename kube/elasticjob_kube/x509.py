@@ -64,13 +64,7 @@ def _key_usage(*, of_authority: bool) -> x509.KeyUsage:
 
 
 def new_authority(name: x509.Name, *, valid: timedelta, now: float | None = None) -> KeyPair:
-    """Make a self-signed certificate authority that cannot sign other authorities.
-
-    Args:
-        name: its subject.
-        valid: its duration.
-        now: the time; None for that of this machine's clock.
-    """
+    """Make a self-signed certificate authority that cannot sign other authorities."""
     key = ec.generate_private_key(ec.SECP256R1())
     builder = (
         _builder(name, name, key.public_key(), valid, now)

@@ -141,12 +141,7 @@ def _replaced(
 
 
 def remove_barrier(draft: Draft, task_roles: Mapping[str, str]) -> bool:
-    """Remove the barrier from a job; return whether the job has one.
-
-    Args:
-        draft: the job; its roles are changed.
-        task_roles: the name of the task role, by role.
-    """
+    """Remove the barrier from a job; return whether the job has one."""
     with_barrier = [
         role
         for role, spec in draft.roles.items()

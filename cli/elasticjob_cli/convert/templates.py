@@ -20,11 +20,6 @@ def pod_template(fields: Fields, name: str, at: Place) -> Json:
     """Read a pod template with at least one container.
 
     The types of all fields that the converter reads are checked; the others stay as written.
-
-    Args:
-        fields: the map with the template.
-        name: the field with the template.
-        at: the place of the template in the ElasticJob.
     """
     if not fields.has(name):
         fields.invalid(name, None, "a pod template; give it")

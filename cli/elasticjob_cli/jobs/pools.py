@@ -143,14 +143,7 @@ def pools_table(
 
 
 def page(pool: ElasticPool, jobs: Sequence[ElasticJob], plans: Plans, now: float) -> Shown:
-    """Return the page of a pool.
-
-    Args:
-        pool: the pool.
-        jobs: its jobs that have not ended.
-        plans: the plans of each job.
-        now: seconds since the epoch.
-    """
+    """Return the page of a pool, with its jobs that have not ended and the plans of each."""
     ordered = sorted(jobs, key=lambda job: (not _waits_for(job, plans), job.metadata.name))
     more = len(ordered) - _MOST_JOBS
     rest = [plain_text(f"{counted(more, 'more job')}: -o json has all")] if more > 0 else []

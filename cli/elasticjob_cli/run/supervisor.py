@@ -34,13 +34,7 @@ class Supervisor:
     """The processes of one run."""
 
     def __init__(self, run: Run, folder: Path, *, gpus: Sequence[str]) -> None:
-        """Prepare; nothing is started.
-
-        Args:
-            run: the run.
-            folder: the run's folder.
-            gpus: the GPUs to divide among the workers.
-        """
+        """Prepare; nothing is started."""
         self._run = run
         self._folder = folder
         self._gpus = gpus
