@@ -102,7 +102,7 @@ QUANTITY_SCHEMA: Json = {
     "x-kubernetes-int-or-string": True,
     "minimum": 0,
     "maxLength": 32,
-    "pattern": r"^([0-9]+(\.[0-9]*)?|\.[0-9]+)(([KMGTPE]i)|[numkMGTPE]|([eE][+-]?[0-9]+))?$",
+    "pattern": r"^([0-9]+(\.[0-9]*)?|\.[0-9]+)(([KMGTPE]i)|[numkMGTPE]|([eE][+-]?[0-9]{1,3}))?$",
 }
 """The schema of a quantity in a CRD, which is an integer or a string."""
 Quantity = Annotated[

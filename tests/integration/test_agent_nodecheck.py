@@ -38,7 +38,7 @@ async def found(fake_master: FakeMaster, number: int) -> pb.CheckResult:
 
 
 def check(
-    number: int, *command: str, peers: tuple[str, ...] = (), seconds: float = 20.0
+    number: int, *command: str, peers: tuple[str, ...] = (), seconds: float = 120.0
 ) -> dict[str, Any]:
     return {"check": pb.Check(number=number, peers=peers, command=command, timeout_seconds=seconds)}
 
@@ -62,7 +62,7 @@ async def test_two_agents_measure_the_connection_between_them_and_a_matrix_produ
     await fake_master.received.wait(lambda received: received.of_kind("hello"))
     await run(sys.executable, **{names.ENV_POD_IP: fake_master.host})
     await fake_master.received.wait(lambda received: len(received.of_kind("hello")) == 2)
-    await fake_master.order(**check(1, peers=(other,), seconds=120.0))
+    await fake_master.order(**check(1, peers=(other,)))
     result = await found(fake_master, 1)
     assert [link.address for link in result.links] == [other]
     assert 0 < result.links[0].round_trip_seconds < result.links[0].bytes_per_second

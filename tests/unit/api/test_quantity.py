@@ -5,6 +5,7 @@ from __future__ import annotations
 from decimal import Decimal
 
 import pytest
+from elasticjob_api.meta import QUANTITY_SCHEMA
 from elasticjob_api.quantity import format_memory, parse_quantity, same_quantity
 from hypothesis import given
 from hypothesis import strategies as st
@@ -47,3 +48,8 @@ def test_quantities_are_compared_by_number() -> None:
     assert not same_quantity("1", None)
     assert format_memory(Decimal(2 * 1024**3)) == "2048Mi"
     assert format_memory(Decimal("1000.4")) == "1001", "no less than it is"
+
+
+@given(st.from_regex(QUANTITY_SCHEMA["pattern"], fullmatch=True) | st.just("1e999"))
+def test_a_quantity_that_the_definitions_accept_is_a_number(text: str) -> None:
+    assert parse_quantity(text) >= 0
