@@ -46,6 +46,7 @@ from elasticjob_operator.core.quota.flavors import with_flavors
 from elasticjob_operator.core.quota.waiting import (
     WAITS_FOR_ROOM,
     seconds_until_replaced,
+    why_fewer_members,
     why_plan_waits,
 )
 from elasticjob_operator.core.quota.workloads import workloads_while_active
@@ -162,6 +163,7 @@ def _advance(outcome: _Outcome) -> Decision:
         now,
         waiting=outcome.waiting,
         why_pods_wait=why_they_wait(observed, outcome.status),
+        why_fewer=why_fewer_members(observed, outcome.status),
     )
     infrastructure = _infrastructure(observed, outcome.members, outcome.master)
     plan_writes = [action for action in scaling.actions if _is_plan_write(action)]

@@ -137,10 +137,12 @@ def with_phase(
     *,
     waiting: Mapping[str, Sequence[str]] = MappingProxyType({}),
     why_pods_wait: str = "",
+    why_fewer: str = "",
 ) -> ElasticJobStatus:
     """Return the status with phase, conditions and the master's address; `status` has the counts.
 
-    The message names the roles that are `waiting` for others to start, and says why pods wait.
+    The message names the roles that are `waiting` for others to start, and says why pods wait. The
+    condition Running says why a job runs with fewer members than it wants.
     """
     job = observed.job
     master = next(
@@ -157,7 +159,8 @@ def with_phase(
     if missing and why_pods_wait:
         missing = f"{missing}; {why_pods_wait}"
     reason = "Started" if started else "Waiting"
-    status = with_condition(job, status, RUNNING, started, reason, missing, now)
+    said = why_fewer if started else missing
+    status = with_condition(job, status, RUNNING, started, reason, said, now)
     status = _with_readiness(job, status, missing, now)
     scaling = status.current_plan is not None
     if scaling or condition_of(status, "Scaling") is not None:

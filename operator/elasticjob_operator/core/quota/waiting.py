@@ -73,6 +73,18 @@ def waits_for(quota: Quota) -> str:
     return f"{text}: for its admission checks" if waiting.reserved else text
 
 
+def why_fewer_members(observed: Observed, status: ElasticJobStatus) -> str:
+    """Return what the members wait for whose quota an admission in part has left out."""
+    quota = observed.quota
+    if quota is None or quota.current is None:
+        return ""
+    for role, replica in status.replica_statuses.items():
+        most = quota.current.most_pods(role)
+        if most is not None and most < replica.desired:
+            return f"{most} of {replica.desired} members of {role}; the others: {waits_for(quota)}"
+    return ""
+
+
 def why_plan_waits(
     observed: Observed, status: ElasticJobStatus, defaults: Defaults, plan: ResolvedPlan
 ) -> str:

@@ -166,6 +166,10 @@ async def test_a_job_starts_with_the_members_that_fit_and_gets_the_others_later(
     await kueue.start()
     assert (status_of(cluster)["phase"], status_of(cluster)["workers"]) == ("Running", "3/6")
     assert counts(kueue) == [{"master": 1, "worker": 6}] * 2
+    assert [each["message"] for each in status_of(cluster)["conditions"] if "message" in each] == [
+        "3 of 6 members of worker; the others: waits for quota in queue team: "
+        f"insufficient unused quota: {4 if elastic else 0} pods are left"
+    ]
     before = uids(cluster)
     writes = cluster.kube.writes
     await cluster.run_operator()
