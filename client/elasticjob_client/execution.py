@@ -24,11 +24,7 @@ _CHUNK = 1 << 15
 
 
 class Execution:
-    """A command that runs in a container.
-
-    Attributes:
-        code: its exit code, once `output` has ended.
-    """
+    """A command that runs in a container. It has a `code` once `output` has ended."""
 
     def __init__(self, socket: aiohttp.ClientWebSocketResponse, where: str) -> None:
         """`where`: the pod, for errors."""

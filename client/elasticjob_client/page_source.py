@@ -69,11 +69,6 @@ class Source(ABC):
 
     A master may be anyone's program, so its answers are bounded, and each user's pages read one
     answer at a time.
-
-    Args:
-        where: names the master in errors.
-        turns: those of the user.
-        large: the pages with much data.
     """
 
     def __init__(self, where: str, turns: Turns, large: LargeAnswers) -> None:

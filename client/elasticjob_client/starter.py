@@ -36,13 +36,7 @@ _REPLICAS = 2
 
 
 def starter(framework: str, *, name: str, template: JobTemplate | None = None) -> str:
-    """Return a job file.
-
-    Args:
-        framework: a name of `FRAMEWORKS`.
-        name: the job's name.
-        template: what the user has chosen besides; the image has `train.py`.
-    """
+    """Return a job file with what the user has chosen; its image has `train.py`."""
     chosen = replace(template or JobTemplate(), framework=framework)
     job = job_manifest(name, merged(_TEMPLATE, chosen), _PROGRAM)
     if chosen.workers is None:

@@ -84,10 +84,6 @@ def is_of_an_operator(key: str) -> bool:
 def renamed(key: str, job: PeerJob | None) -> str:
     """Return the label here whose values differ where those of another operator's label differ.
 
-    Args:
-        key: the label.
-        job: the job that has it; None if it is unknown.
-
     Raises:
         Lost: there is none.
     """

@@ -148,11 +148,7 @@ _WAIT_FOR_DEFINITIONS = (
 
 
 def next_steps(programs: Path) -> list[str]:
-    """Return the hints for the user of a new cluster: the commands that it still needs.
-
-    Args:
-        programs: the folder of the project's commands.
-    """
+    """Return the hints for the user of a new cluster: the commands that it still needs."""
     return [
         "It has neither the definitions of jobs nor the operator (--operator brings both). "
         "With KUBECONFIG and PATH as below, in a checkout:",

@@ -35,14 +35,7 @@ from elasticjob_cli.common.streams import echo
 
 @dataclass(frozen=True)
 class _Outcome:
-    """The milestone that `--wait` waits for, and what the command prints.
-
-    Attributes:
-        milestone: the phase that `--wait` waits for.
-        reached: printed with `--wait`.
-        requested: printed without it.
-        already: printed if the job was in this state before.
-    """
+    """The milestone that `--wait` waits for, and what the command prints."""
 
     milestone: str
     reached: str

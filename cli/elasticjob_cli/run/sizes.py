@@ -49,12 +49,7 @@ def initial_size(number: int | None, workers: str | None) -> tuple[int, Bounds]:
 
 
 def resized(change: SizeChange, present: Collection[str], bounds: Bounds) -> int:
-    """Return the number of workers after a change.
-
-    Args:
-        change: the requested change.
-        present: names of the workers that neither leave nor have finished.
-        bounds: the run's bounds.
+    """Return the number of workers after a change; `present` ones neither leave nor have finished.
 
     Raises:
         ClientError: the change is out of bounds, or names a missing worker.
