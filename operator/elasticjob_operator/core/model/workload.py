@@ -173,10 +173,8 @@ class Workload(Object, frozen=True):
         return self.counts()[name] if name in dict(self._partial()) else None
 
     def _partial(self) -> Iterator[tuple[str, int]]:
-        if not self.admitted or self.status.admission is None:
-            return
         requested = {each.name: each.count for each in self.spec.pod_sets}
-        for each in self.status.admission.pod_set_assignments:
+        for each in self.assignments if self.admitted else ():
             if each.count is not None and each.count < requested.get(each.name, 0):
                 yield each.name, each.count
 
