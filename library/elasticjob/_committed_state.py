@@ -232,6 +232,9 @@ class CommittedState:
         number = self._committed.number + 1 if round_ == self._committed.round else 0
         self._committed = Commit(round_, number, int(self.step), self._copy(shards))
 
+    def _return_to_commit(self) -> None:
+        self._return_to(self._committed.tree)
+
     def _return_to(self, tree: Any) -> None:
         """Load a committed state, and take the shards again that it does not contain."""
         shards = self._load(tree)

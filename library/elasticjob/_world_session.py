@@ -75,7 +75,7 @@ class World:
         if isinstance(error, self._session.errors) and self._session.is_broken():
             log.warning("the world of round %d has broken", self.round, exc_info=error)
             self._error = error.with_traceback(None)  # its frames would keep the group alive
-            self._session.state._return_to(self._session.state._committed.tree)
+            self._session.state._return_to_commit()
             return True
         return isinstance(error, WorldChanged)
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import hashlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -166,17 +166,20 @@ class Workload(Object, frozen=True):
             each.name: max(each.count - reclaimed.get(each.name, 0), 0)
             for each in self.spec.pod_sets
         }
-        return requested | {name: min(requested[name], most) for name, most in self._partial()}
+        return requested | {name: min(requested[name], most) for name, most in self._less().items()}
 
     def most_pods(self, name: str) -> int | None:
         """Return for how many pods it was admitted; None if for as many as it requests."""
-        return self.counts()[name] if name in dict(self._partial()) else None
+        return self.counts()[name] if name in self._less() else None
 
-    def _partial(self) -> Iterator[tuple[str, int]]:
+    def _less(self) -> dict[str, int]:
+        """Return the pod sets that were admitted with fewer pods than requested."""
         requested = {each.name: each.count for each in self.spec.pod_sets}
-        for each in self.assignments if self.admitted else ():
-            if each.count is not None and each.count < requested.get(each.name, 0):
-                yield each.name, each.count
+        return {
+            each.name: each.count
+            for each in (self.assignments if self.admitted else ())
+            if each.count is not None and each.count < requested.get(each.name, 0)
+        }
 
 
 class FlavorSpec(Object, frozen=True):

@@ -157,13 +157,19 @@ def same_counts(workload: Workload, demand: Demand) -> bool:
     return {name: count for name, count in workload.counts().items() if count} == needed
 
 
-def pod_sets(demand: Demand, partial: str) -> list[Json]:
-    """Return the pod sets of a new Workload; that of the role `partial` may be admitted in part."""
+def least_counts(demand: Demand, role: str) -> dict[str, int]:
+    """Return with how many pods of the role's set the job can start; empty if it needs all."""
+    needed = demand.get(role)
+    return {} if needed is None or needed.least == needed.count else {role: needed.least}
+
+
+def pod_sets(demand: Demand, least: Mapping[str, int]) -> list[Json]:
+    """Return the pod sets of a new Workload, which may be admitted with the least of these sets."""
     return [
         {
             "name": name,
             "count": each.count,
-            **({"minCount": each.least} if name == partial and each.least < each.count else {}),
+            **({"minCount": least[name]} if name in least else {}),
             "template": each.template,
         }
         for name, each in demand.items()

@@ -21,7 +21,6 @@ import msgspec
 from elasticjob_api import names
 from elasticjob_api.elasticjob import ElasticJob, ElasticJobStatus
 from elasticjob_api.job_sizes import has_started
-from elasticjob_api.meta import Json
 from elasticjob_api.pooled_jobs import elastic_role
 from elasticjob_api.times import format_time
 
@@ -46,6 +45,7 @@ from elasticjob_operator.core.quota.demand import (
     demand_of,
     error_of,
     is_for,
+    least_counts,
     pod_sets,
     same_counts,
 )
@@ -103,7 +103,9 @@ def _keep_workloads(
         current is None or not is_for(current, demand) or current.spec.queue_name != quota.queue
     )
     asked = demand if current is None else at_least(demand, current.counts())
-    waiting = _to_keep(observed, quota, asked) if is_short else None
+    # Not of a replacement: Kueue would count its difference by its whole size.
+    least = least_counts(asked, elastic_role(observed.job)) if current is None else {}
+    waiting = _to_keep(quota, asked, least, bool(observed.pods)) if is_short else None
     kept = (current, waiting)
     actions: list[Action] = [
         _delete(each) for each in quota.workloads if each not in kept and not _is_ending(each)
@@ -113,7 +115,7 @@ def _keep_workloads(
     if waiting is not None and waiting.evicted and waiting.reserved and not observed.pods:
         actions.append(_give_back(waiting, now))
     if is_short and waiting is None:
-        actions.append(CreateWorkload(_body(observed, quota, asked, current)))
+        actions.append(CreateWorkload(_body(observed, quota, asked, least)))
     return actions
 
 
@@ -133,7 +135,9 @@ def finish_workloads(observed: Observed, phase: str, message: str, now: float) -
     return [_patch(last, [finished]), *others]
 
 
-def _to_keep(observed: Observed, quota: Quota, demand: Demand) -> Workload | None:
+def _to_keep(
+    quota: Quota, demand: Demand, least: Mapping[str, int], has_pods: bool
+) -> Workload | None:
     """Return the Workload that may become the next current one.
 
     It waits, or its pods are ending.
@@ -142,36 +146,27 @@ def _to_keep(observed: Observed, quota: Quota, demand: Demand) -> Workload | Non
     for each in reversed(quota.live):
         if current is not None and each.number <= current.number:
             return None
-        if current is None and each.reserved and (each.evicted or observed.pods):
+        if current is None and each.reserved and (each.evicted or has_pods):
             return each  # its quota is given back when its pods have ended
         is_wanted = (
             is_for(each, demand)
             and same_counts(each, demand)
             and each.spec.queue_name == quota.queue
-            and not (current is None and _is_outdated(each, _pod_sets(observed, demand, None)))
+            and not _is_outdated(each, least)
         )
         if is_wanted or not each.spec.active:  # a user has deactivated it, so it stays
             return each
     return None
 
 
-def _pod_sets(observed: Observed, demand: Demand, current: Workload | None) -> list[Json]:
-    """Return the pod sets of a new Workload: what one replaces stays, until all that is new fits.
-
-    Kueue counts the difference of a replacement by its whole size.
-    """
-    return pod_sets(demand, "" if current is not None else elastic_role(observed.job))
-
-
-def _is_outdated(workload: Workload, wanted: list[Json]) -> bool:
+def _is_outdated(workload: Workload, least: Mapping[str, int]) -> bool:
     """Return whether a Workload that waits could start the job with other numbers of pods.
 
     It was made as the replacement of another one, or the job was edited. A Kueue without partial
     admission removes the numbers.
     """
-    least = {each["name"]: each.get("minCount") for each in wanted}
     if REPLACEMENT_FOR in workload.metadata.annotations:
-        return any(least.values())
+        return bool(least)
     return any(
         each.min_count not in (None, least.get(each.name)) for each in workload.spec.pod_sets
     )
@@ -221,13 +216,13 @@ def _give_back(workload: Workload, now: float) -> PatchWorkload:
 
 
 def _body(
-    observed: Observed, quota: Quota, demand: Demand, current: Workload | None
+    observed: Observed, quota: Quota, demand: Demand, least: Mapping[str, int]
 ) -> dict[str, Any]:
     job = observed.job
+    current = quota.current
     number = max((each.number for each in quota.workloads), default=-1) + 1
-    sets = _pod_sets(observed, demand, current)
     # Kueue refuses partial admission of an elastic one, and lets an elastic one replace any.
-    annotations = {} if any("minCount" in each for each in sets) else {ELASTIC: "true"}
+    annotations = {} if least else {ELASTIC: "true"}
     # Kueue compares them set by set.
     if current is not None and [each.name for each in current.spec.pod_sets] == list(demand):
         annotations[REPLACEMENT_FOR] = f"{job.metadata.namespace}/{current.metadata.name}"
@@ -244,7 +239,7 @@ def _body(
             "annotations": annotations,
             "ownerReferences": [owner_reference(job)],
         },
-        "spec": {"queueName": quota.queue, "podSets": sets},
+        "spec": {"queueName": quota.queue, "podSets": pod_sets(demand, least)},
     }
 
 
