@@ -9,9 +9,10 @@ from typing import Any
 
 import msgspec
 from elasticjob_api.meta import Json
+from elasticjob_api.pooled_jobs import KUEUE_QUEUE
 from elasticjob_api.times import format_time
 from elasticjob_kube.resources import ELASTIC_JOBS, KUEUE_FLAVORS, KUEUE_WORKLOADS
-from elasticjob_operator.core.model.workload import ELASTIC, KUEUE_QUEUE, Workload
+from elasticjob_operator.core.model.workload import ELASTIC, Workload
 
 from tests.support.job_cluster import new_cluster
 from tests.support.simulator.cluster import NAMESPACE, Cluster
