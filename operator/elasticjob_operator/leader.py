@@ -256,10 +256,10 @@ class Leader:
 
     def _on_queues_change(self) -> None:
         if self._all_listed.is_set():
-            for key in self._store.pools.all_keys():
-                pool = self._store.pools.pool(key)
-                if pool is not None and pool.spec.cluster_queue:
-                    self._pools.add(key)
+            pools = self._store.pools
+            for pool in pools.all_pools():
+                if pool.spec.cluster_queue and pools.leads(pool.metadata.namespace):
+                    self._pools.add(JobKey(pool.metadata.namespace, pool.metadata.name))
 
     def _on_nodes_change(self) -> None:
         if self._all_listed.is_set():

@@ -14,7 +14,7 @@ import pytest
 import yaml
 from elasticjob_api import names
 from elasticjob_api.meta import Json
-from elasticjob_kube.errors import TryLater
+from elasticjob_kube.errors import Refused, TryLater
 from elasticjob_kube.resources import (
     CRDS,
     ELASTIC_JOBS,
@@ -85,7 +85,7 @@ async def running(
     tmp_path: Path,
     cpu: str,
     *,
-    preemption: str = "LowerPriority",
+    preempts: bool = True,
     **gates: bool,
 ) -> AsyncIterator[None]:
     """Run operator, kubelet and Kueue with a queue that has this much CPU.
@@ -95,7 +95,7 @@ async def running(
     log = tmp_path / "log"
     async with (
         installed(cluster, namespace),
-        queue(kube, namespace, cpu, labels={"pool": "fast"}, preemption=preemption),
+        queue(kube, namespace, cpu, labels={"pool": "fast"}, preempts=preempts),
         manager(kube, cluster.kubeconfig, namespace, tmp_path / "kueue", **gates),
         operator(
             await kubeconfig_of(names.OPERATOR, cluster, kube, namespace, tmp_path),
@@ -328,6 +328,7 @@ def foreign(name: str, cpu: str, priority: str) -> Json:
     }
 
 
+@pytest.mark.guarantee("queue-shares")
 async def test_a_job_gives_members_for_a_workload_of_higher_priority_and_is_not_evicted(
     cluster: Cluster, kube: Kube, namespace: str, tmp_path: Path
 ) -> None:
@@ -337,10 +338,12 @@ async def test_a_job_gives_members_for_a_workload_of_higher_priority_and_is_not_
         return {pod["metadata"]["uid"] for pod in of_job}
 
     async with (
-        running(cluster, kube, namespace, tmp_path, "700m", preemption="Never", **ELASTIC),
+        running(cluster, kube, namespace, tmp_path, "700m", preempts=False, **ELASTIC),
         high_priority(kube, namespace),
     ):
-        pool = {"clusterQueue": namespace, "cooldownSeconds": 1}
+        pool: Json = {"clusterQueue": namespace, "cooldownSeconds": 1}
+        with pytest.raises(Refused, match="give capacity or clusterQueue, not both"):
+            await create(kube, namespace, ELASTIC_POOLS, "both", **pool, capacity={"cpu": 1})
         await create(kube, namespace, ELASTIC_POOLS, "pool", **pool)
         await kube.create(ELASTIC_JOBS, namespace, queued("low", 4))
         await settled(kube, namespace, 4, "low")

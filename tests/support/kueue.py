@@ -170,7 +170,7 @@ async def queue(
     cpu: str,
     *,
     labels: Mapping[str, str] | None = None,
-    preemption: str = "LowerPriority",
+    preempts: bool = True,
 ) -> AsyncIterator[str]:
     """Create a queue of the namespace with this much CPU, on nodes with these labels.
 
@@ -187,7 +187,7 @@ async def queue(
     spec = {
         "namespaceSelector": {},
         "resourceGroups": [group],
-        "preemption": {"withinClusterQueue": preemption},
+        "preemption": {"withinClusterQueue": "LowerPriority" if preempts else "Never"},
     }
     await kube.create(KUEUE_CLUSTER_QUEUES, None, _made(KUEUE_CLUSTER_QUEUES, namespace, **spec))
     await kube.create(
