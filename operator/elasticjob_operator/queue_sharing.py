@@ -57,16 +57,17 @@ def decide_queue(store: Store, pool: ElasticPool, now: float) -> QueueDecision:
     Raises:
         Unshared: it has no effect now.
     """
-    queues, name = _queues_of(store, pool)
+    queues = _queues(store, pool)
+    name = pool.spec.cluster_queue or ""
     queue = queues.cluster_queues.get(name)
     if why := cluster_queue.why_not_shared(name, queue):
         raise Unshared(why)
     assert queue is not None
-    memories = store.pools.memories(pool)
     resources = tuple(sorted(queue.nominal))
+    memories = store.pools.memories(pool)
     jobs: dict[str, ElasticJob] = {}
     found: list[PooledJob] = []
-    for job, workload in _running(store, queues, pool, name):
+    for job, workload in _running(store, queues, pool):
         memory = memories.setdefault(job.metadata.uid, facts.Memory())
         fact = _fact(store, pool, job, workload, memory, resources)
         if fact.size:
@@ -78,13 +79,7 @@ def decide_queue(store: Store, pool: ElasticPool, now: float) -> QueueDecision:
     )
     for uid in memories.keys() - running - {each.metadata.uid for each in use.waiting}:
         del memories[uid]
-    namespace, weights = pool.metadata.namespace, pool.spec.weights
-    waiting: dict[str, PooledJob] = {}
-    for each in use.waiting:
-        memory = memories.setdefault(each.metadata.uid, facts.Memory())
-        if not cluster_queue.is_set_aside(memory, now):
-            uid = each.metadata.uid
-            waiting[uid] = cluster_queue.waiter(each, memory, resources, namespace, weights)
+    waiting = _waiting(pool, use, memories, now)
     rules = with_capacity(pool, use.nominal)
     sharing = cluster_queue.share_queue(rules, use, found, list(waiting.values()), now)
     for uid, fact in waiting.items():
@@ -92,17 +87,43 @@ def decide_queue(store: Store, pool: ElasticPool, now: float) -> QueueDecision:
     in_vain = []
     for fact in found:
         job = jobs[fact.name]
-        memory = memories[job.metadata.uid]
-        memory.waits_since = (memory.waits_since or now) if fact.name in sharing.waiting else None
-        ready = store.pods.of(identity_of(job)).of(elastic_role(job)).ready_count
-        facts.remember(memory, job, fact, ready, now)
+        _remember(store, job, memories[job.metadata.uid], fact, sharing, now)
         in_vain += facts.waiting_in_vain(store.with_queue(job), sharing.promised[fact.name])
     every = [*found, *waiting.values()]
     return QueueDecision(resources, rules, use.others, jobs, every, sharing, in_vain)
 
 
-def _queues_of(store: Store, pool: ElasticPool) -> tuple[QueueStore, str]:
-    """Return Kueue's queues, and the name of the pool's; raise `Unshared` if it may share none."""
+def _waiting(
+    pool: ElasticPool, use: cluster_queue.QueueUse, memories: dict[str, facts.Memory], now: float
+) -> dict[str, PooledJob]:
+    """Return what must be known of each Workload for which jobs may give members, by its UID."""
+    namespace = pool.metadata.namespace
+    found: dict[str, PooledJob] = {}
+    for each in use.waiting:
+        uid = each.metadata.uid
+        memory = memories.setdefault(uid, facts.Memory())
+        if not cluster_queue.is_set_aside(memory, now):
+            found[uid] = cluster_queue.waiter(
+                each, memory, use.resources, namespace, pool.spec.weights
+            )
+    return found
+
+
+def _remember(
+    store: Store,
+    job: ElasticJob,
+    memory: facts.Memory,
+    fact: PooledJob,
+    sharing: Sharing,
+    now: float,
+) -> None:
+    memory.waits_since = (memory.waits_since or now) if fact.name in sharing.waiting else None
+    ready = store.pods.of(identity_of(job)).of(elastic_role(job)).ready_count
+    facts.remember(memory, job, fact, ready, now)
+
+
+def _queues(store: Store, pool: ElasticPool) -> QueueStore:
+    """Return Kueue's queues; raise `Unshared` if the pool may share none of them."""
     name = pool.spec.cluster_queue or ""
     namespace = pool.metadata.namespace
     queues = store.queues
@@ -118,11 +139,11 @@ def _queues_of(store: Store, pool: ElasticPool) -> tuple[QueueStore, str]:
     other = store.pools.older(pool)
     if other is not None and other.metadata.uid != pool.metadata.uid:
         raise Unshared(no_effect(pool, other.metadata))
-    return queues, name
+    return queues
 
 
 def _running(
-    store: Store, queues: QueueStore, pool: ElasticPool, name: str
+    store: Store, queues: QueueStore, pool: ElasticPool
 ) -> list[tuple[ElasticJob, QueuedWorkload]]:
     """Return the pool's jobs that have quota of the queue, with the Workload that has it."""
     found = []
@@ -133,7 +154,11 @@ def _running(
         quota = store.quotas.of(job)
         current = quota.current if quota is not None else None
         admission = current.status.admission if current is not None else None
-        if current is None or admission is None or admission.cluster_queue != name:
+        if (
+            current is None
+            or admission is None
+            or admission.cluster_queue != pool.spec.cluster_queue
+        ):
             continue
         workload = queues.workloads.get(current.metadata.uid)
         if workload is None or workload.reserved is None:

@@ -148,7 +148,8 @@ class QueueWorld:
             if isinstance(each, Foreign):
                 each.admitted = each.cpu <= free and not each.is_picky
             elif each.requested - each.quota <= free:
-                each.desired, each.changed = each.requested, self.now
+                each.desired = each.requested
+                each.changed = self.now
         assert self.used <= self.cpu
 
     def decide(self) -> Sharing:
@@ -208,11 +209,13 @@ class QueueWorld:
     def _resize(self, job: Elastic, size: int) -> None:
         self.plans.append((self.now, job.name, size))
         if size > job.desired:
-            job.requested, job.requested_at = size, self.now
+            job.requested = size
+            job.requested_at = self.now
             return
         assert size >= job.minimum
         job.leaving += [self.now + DRAIN_SECONDS] * (job.desired - size)
-        job.desired, job.requested = size, 0
+        job.desired = size
+        job.requested = 0
 
     def run(self, seconds: float) -> None:
         """Let operator and Kueue work for some time."""

@@ -93,7 +93,8 @@ class QueueCluster(PoolCluster):
         sets = [{"name": "main", "count": pods, "template": {"spec": {"containers": []}}}]
         spec = {"queueName": "team", "priority": priority, "podSets": sets}
         body = {"metadata": {"name": name, "namespace": NAMESPACE}, "spec": spec}
-        crash_in, self.kube.crash_in = self.kube.crash_in, None
+        crash_in = self.kube.crash_in
+        self.kube.crash_in = None
         await self.kube.create(KUEUE_WORKLOADS, NAMESPACE, body)
         self.kube.crash_in = crash_in
 

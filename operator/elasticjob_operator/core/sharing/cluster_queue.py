@@ -115,10 +115,12 @@ def quota_of(
 ) -> tuple[int, Amounts, Amounts]:
     """Return the members of a role for which there is quota, what one takes, and all other pods."""
     others: dict[str, Decimal] = {}
-    members, member = 0, dict[str, Decimal]()
+    members = 0
+    member: dict[str, Decimal] = {}
     for name, (count, amounts) in _with_pods(workload).items():
         if name == role:
-            members, member = count, amounts
+            members = count
+            member = amounts
             continue
         for resource, amount in amounts.items():
             others[resource] = others.get(resource, Decimal(0)) + amount * count
@@ -144,12 +146,12 @@ def waiter(
     other one for itself as a whole.
     """
     partial = next((each for each in workload.spec.pod_sets if each.min_count is not None), None)
-    least, most, role = 1, 1, ""
-    if partial is not None:
-        least, most, role = max(partial.min_count or 0, 1), partial.count, partial.name
-    _, member, fixed = quota_of(workload, role, resources)
+    _, member, fixed = quota_of(workload, partial.name if partial else "", resources)
     if partial is None:
-        member, fixed = fixed, (0,) * len(resources)
+        member = fixed
+        fixed = (0,) * len(resources)
+    most = partial.count if partial else 1
+    least = (partial.min_count if partial else None) or 1
     reference = workload.spec.priority_class_ref
     return PooledJob(
         name=_name(workload, namespace),

@@ -90,7 +90,8 @@ def test_two_workloads_get_what_they_need_together() -> None:
 
 def test_a_plan_that_grows_is_withdrawn_when_another_workload_comes() -> None:
     found = world(urgent(3, created=BEGIN + 5), jobs=(Elastic("low", 8, desired=4),))
-    found.jobs["low"].requested, found.jobs["low"].requested_at = 8, BEGIN
+    found.jobs["low"].requested = 8
+    found.jobs["low"].requested_at = BEGIN
     found.cpu = 6
     found.run(300)
     assert found.others[0].admitted
