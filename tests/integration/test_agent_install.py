@@ -99,7 +99,8 @@ async def test_an_installed_agent_runs_a_command_in_an_empty_root(
 
 
 def test_an_agent_in_an_image_runs_where_this_image_is_mounted(tmp_path: Path) -> None:
-    image, mounted = tmp_path / "image", tmp_path / "mounted"
+    image = tmp_path / "image"
+    mounted = tmp_path / "mounted"
     done = install(image / "agent", run_at=mounted / "agent")
     assert done.returncode == 0, done.stderr
     image.rename(mounted)
