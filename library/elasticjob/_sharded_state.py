@@ -7,6 +7,7 @@ newest commit of which its ranks hold all parts together, and divides it anew.
 
 from __future__ import annotations
 
+import importlib
 import json
 import logging
 import pickle
@@ -32,6 +33,9 @@ from elasticjob.progress import should_stop
 from elasticjob.world import members
 
 log = logging.getLogger("elasticjob")
+
+_LATE_IMPORTS = ("torch._dynamo", "torch.distributed.checkpoint")
+"""FSDP imports them in the first world of a process, for seconds in which all ranks would wait."""
 
 _SETTLE_SECONDS = 0.2
 """The members of one scale-in are asked to leave one after the other; the time between them."""
@@ -78,6 +82,8 @@ class ShardedState(CommittedState):
             if name in values:
                 raise ValueError(f"{name!r} is what `build` returns: choose another name")
         super().__init__(step=step, **values)
+        for module in _LATE_IMPORTS:
+            importlib.import_module(module)
         self._build = build
         self._held: dict[str, Holding] = {}
         self._initial = b""

@@ -261,6 +261,7 @@ class Session:
         with contextlib.suppress(*self.errors):  # the end of another rank changes nothing any more
             if self._any_rank(not saved or self._other_world()):
                 return False
+            self._meet()
             for opened in self.state._data_sets.values():
                 opened.report()
         self._flush()
@@ -308,8 +309,9 @@ class Session:
 
     def _meet(self) -> None:
         """Wait for all ranks; the end of one of them changes nothing any more."""
-        with contextlib.suppress(*self.errors):
-            self._any_rank(False)
+        if self._meeting is not None and self._meeting.size > 1:
+            with contextlib.suppress(*self.errors):
+                self._group.part(self._meeting)
 
     def _set_meeting(self, meeting: Meeting | None) -> None:
         self._meeting = meeting

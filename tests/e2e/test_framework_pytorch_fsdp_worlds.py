@@ -92,6 +92,23 @@ def test_a_kill_in_the_middle_of_a_commit_leaves_that_commit_or_the_one_before(
     run.check(processes=3)
 
 
+@pytest.mark.parametrize("seconds", ["0.03", "0.1"])
+def test_a_kill_while_a_part_is_sent_loses_no_commit_although_gloo_may_forget_the_receive(
+    local_job: LocalJob, seconds: str
+) -> None:
+    run = run_of(local_job, DIE_AT="1:4", DIE_SECONDS=seconds, PAD="4000000", SLOW="0.01")
+    run.environment[names.ENV_DRAIN_SECONDS] = "10"
+    agents = [run.add(index) for index in range(3)]
+    world = run.trains(3)
+    run.trains(2, after=world)
+    codes = run.finish(*agents)
+    assert sorted(codes) == [0, 0, 128 + signal.SIGKILL]
+    assert "are lost; the training continues from" not in local_job.log()
+    check_states(run)
+    run.check(processes=0)
+    print("MEASURED", pauses(run.steps()), run.started_again())
+
+
 def test_two_ranks_with_the_only_copies_that_are_lost_at_once_cost_the_steps_since_the_checkpoint(
     local_job: LocalJob,
 ) -> None:

@@ -6,7 +6,8 @@ it, and at the beginning of each world. If the folder FOLDER has a file `finish`
 
 Environment: SLOW (seconds of a step), PAD (numbers of a further parameter), SAVED_EVERY (steps
 between two checkpoints), DIE_AT (a rank and a step, such as 1:20: it is killed in that commit,
-before the ranks agree that all have their copies), SHARDS (of the data set).
+before the ranks agree that all have their copies), DIE_SECONDS (after which it is killed while it
+sends its part instead), SHARDS (of the data set).
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from __future__ import annotations
 import hashlib
 import os
 import signal
+import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -132,6 +134,10 @@ def die_in_commit(rank: int, step: int) -> None:
     if os.environ.get("DIE_AT") != f"{rank}:{step}" or (FOLDER / "died").exists():
         return
     (FOLDER / "died").touch()
+    if "DIE_SECONDS" in os.environ:
+        kill = (os.getpid(), signal.SIGKILL)
+        threading.Timer(float(os.environ["DIE_SECONDS"]), os.kill, kill).start()
+        return
 
     def die(self: Meetings, mine: bool) -> bool:
         os.kill(os.getpid(), signal.SIGKILL)
