@@ -16,6 +16,7 @@ from tests.support.wait import until
 
 SECONDS = 120.0
 PROGRAMS = f"{names.AGENT_DIRECTORY}/agent/bin"
+NO_IMAGE_VOLUMES = "needs nodes whose runtime mounts images: containerd 2.1 or newer"
 ANYBODY = {
     "runAsNonRoot": True,
     "runAsUser": 12345,
@@ -53,10 +54,15 @@ async def succeeded(sandbox: Sandbox, observer: JobObserver) -> list[str]:
 
 
 @pytest.mark.thorough
-async def test_a_job_gets_the_agent_by_default(sandbox: Sandbox) -> None:
-    sandbox.apply(
-        plain_job(images.PLAIN, ["sh", "-c", "echo rank=$ELASTICJOB_RANK/$ELASTICJOB_WORLD_SIZE"])
+@pytest.mark.parametrize("agent", [{}, {"source": "ImageVolume"}], ids=["default", "image volume"])
+async def test_a_job_gets_the_agent(sandbox: Sandbox, agent: dict[str, str]) -> None:
+    if agent and sandbox.cluster.real and not mounts_images(sandbox):
+        pytest.skip(NO_IMAGE_VOLUMES)
+    made = plain_job(
+        images.PLAIN, ["sh", "-c", "echo rank=$ELASTICJOB_RANK/$ELASTICJOB_WORLD_SIZE"]
     )
+    made["spec"]["agent"] = agent
+    sandbox.apply(made)
     async with sandbox.observe("plain") as observer:
         logs = await succeeded(sandbox, observer)
     assert sorted(line for log in logs for line in log.split() if line.startswith("rank=")) == [
@@ -147,7 +153,7 @@ async def test_the_agents_mounted_image_runs_in_any_image_as_any_user_on_a_read_
     sandbox: Sandbox,
 ) -> None:
     if not mounts_images(sandbox):
-        pytest.skip("needs a node whose runtime mounts images: containerd 2.1 or newer")
+        pytest.skip(NO_IMAGE_VOLUMES)
     script = """
         if command -v python python3; then exit 9; fi
         find /elasticjob/ -type f -perm /6000 2>/dev/null
