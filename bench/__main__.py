@@ -7,6 +7,8 @@ Exit code 1 when a goal is missed.
 
 from __future__ import annotations
 
+import asyncio
+import signal
 import sys
 
 import uvloop
@@ -99,6 +101,13 @@ async def measure(chosen: list[Figure]) -> bool:
     return reached
 
 
+async def _until_stopped(chosen: list[Figure]) -> bool:
+    """Measure; SIGTERM ends the clusters, too."""
+    task = asyncio.ensure_future(measure(chosen))
+    asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, task.cancel)
+    return await task
+
+
 def main(names: list[str]) -> int:
     """Measure the figures with these names; return the exit code."""
     known = {figure.name: figure for figure in FIGURES}
@@ -106,7 +115,10 @@ def main(names: list[str]) -> int:
         sys.stderr.write(f"no figure {', '.join(unknown)}; there are {', '.join(known)}\n")
         return 2
     chosen = [known[name] for name in names] or list(FIGURES)
-    return 0 if uvloop.run(measure(chosen)) else 1
+    try:
+        return 0 if uvloop.run(_until_stopped(chosen)) else 1
+    except asyncio.CancelledError:
+        return 1
 
 
 if __name__ == "__main__":

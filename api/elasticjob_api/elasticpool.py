@@ -11,7 +11,16 @@ from typing import Annotated, ClassVar, Literal
 from msgspec import Meta
 
 from elasticjob_api.limits import MAX_COUNTER
-from elasticjob_api.meta import Column, Message, Object, ObjectMeta, Quantity, Time
+from elasticjob_api.meta import (
+    Column,
+    Message,
+    Object,
+    ObjectMeta,
+    ObjectName,
+    Quantity,
+    Rule,
+    Time,
+)
 from elasticjob_api.replica_spec import Seconds
 from elasticjob_api.resources import MAX_RESOURCES
 
@@ -40,6 +49,13 @@ class ElasticPoolSpec(Object, frozen=True):
             "effect.",
         ),
     ] = {}
+    cluster_queue: Annotated[
+        ObjectName | None,
+        Meta(
+            description="A ClusterQueue of Kueue, in place of `capacity`: jobs of the pool that it "
+            "has admitted give members for Workloads that wait for its quota."
+        ),
+    ] = None
     policy: Annotated[
         Policy,
         Meta(
@@ -63,6 +79,19 @@ class ElasticPoolSpec(Object, frozen=True):
         Annotated[int, Meta(ge=1, le=86_400)],
         Meta(description="The least seconds from one change of a job's size to the next one."),
     ] = 60
+
+    RULES: ClassVar[tuple[Rule, ...]] = (
+        Rule(
+            "!has(self.clusterQueue) || !has(self.capacity)",
+            "give capacity or clusterQueue, not both: a ClusterQueue has its own quota",
+            field=".clusterQueue",
+        ),
+    )
+
+    @property
+    def counts_nodes(self) -> bool:
+        """Whether the pool has what the nodes have."""
+        return not self.capacity and not self.cluster_queue
 
 
 class ElasticPoolStatus(Object, frozen=True):

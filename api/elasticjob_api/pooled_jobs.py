@@ -9,11 +9,22 @@ from elasticjob_api.elasticjob import ElasticJob
 from elasticjob_api.elasticpool import ElasticPool
 from elasticjob_api.pod_requests import role_requests
 
+KUEUE_QUEUE = "kueue.x-k8s.io/queue-name"
+"""Kueue's label on the job: the LocalQueue, of the job's namespace, whose quota it waits for."""
+
 
 def pool_of(job: ElasticJob, pools: Iterable[ElasticPool]) -> ElasticPool | None:
-    """Return the oldest of the pools of a job's namespace that selects it; None if none does."""
-    labels = job.metadata.labels.items()
-    return oldest(pool for pool in pools if pool.spec.selector.items() <= labels)
+    """Return the oldest of the pools of a job's namespace that selects it; None if none does.
+
+    A pool of a ClusterQueue selects no job without a queue.
+    """
+    labels = job.metadata.labels
+    return oldest(
+        pool
+        for pool in pools
+        if pool.spec.selector.items() <= labels.items()
+        and (KUEUE_QUEUE in labels or not pool.spec.cluster_queue)
+    )
 
 
 def oldest(pools: Iterable[ElasticPool]) -> ElasticPool | None:

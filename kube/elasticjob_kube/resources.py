@@ -107,6 +107,10 @@ SCALE_INS = Resource(names.GROUP, names.VERSION, "scaleins", "ScaleIn")
 SCALE_OUTS = Resource(names.GROUP, names.VERSION, "scaleouts", "ScaleOut")
 ELASTIC_POOLS = Resource(names.GROUP, names.VERSION, "elasticpools", "ElasticPool")
 KUEUE_WORKLOADS = Resource("kueue.x-k8s.io", "v1beta2", "workloads", "Workload")
+KUEUE_CLUSTER_QUEUES = Resource(
+    "kueue.x-k8s.io", "v1beta2", "clusterqueues", "ClusterQueue", namespaced=False
+)
+KUEUE_LOCAL_QUEUES = Resource("kueue.x-k8s.io", "v1beta2", "localqueues", "LocalQueue")
 KUEUE_FLAVORS = Resource(
     "kueue.x-k8s.io", "v1beta2", "resourceflavors", "ResourceFlavor", namespaced=False
 )

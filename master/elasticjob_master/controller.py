@@ -358,6 +358,8 @@ class Controller:
             self.changed()
 
     def _add_sample(self, now: float, wall: float) -> None:
+        if self.progress.unmeasured:
+            return
         new = history_recorder.sample(self, now, wall)
         self.history.add_sample(new, self.progress.metrics, self.accounting.spent())
 

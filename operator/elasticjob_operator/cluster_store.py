@@ -7,10 +7,10 @@ from dataclasses import dataclass, field
 from typing import TypeVar
 
 from elasticjob_api.elasticjob import ElasticJob
+from elasticjob_api.pooled_jobs import KUEUE_QUEUE
 
 from elasticjob_operator.core.model.nodes import Node, NodeCondition, leaving_reason
 from elasticjob_operator.core.model.workload import (
-    KUEUE_QUEUE,
     Flavor,
     FlavorSpec,
     Quota,

@@ -39,6 +39,7 @@ from elasticjob_operator.other_operators import OtherOperators
 from elasticjob_operator.own_conditions import OwnConditions
 from elasticjob_operator.pod_executor import PodExecutor
 from elasticjob_operator.pool_sharing import PoolSharing
+from elasticjob_operator.queue_watches import QueueWatch
 from elasticjob_operator.reconcile import Reconciler
 from elasticjob_operator.rules_watch import RulesWatch
 from elasticjob_operator.store import TYPES
@@ -99,9 +100,11 @@ class Leader:
             for resource in TYPES
         ]
         self._quota: QuotaWatch | None = None
+        self._queues: QueueWatch | None = None
         workloads: WorkloadExecutor | None = None
         if config.kueue:
             self._quota = QuotaWatch(kube, self._store, scope, self._on_job_change)
+            self._queues = QueueWatch(kube, self._store, scope.namespace, self._on_queues_change)
             workloads = WorkloadExecutor(kube, self._quota.workloads)
         executor = Executor(
             kube,
@@ -175,6 +178,8 @@ class Leader:
         yield self._rules.run()
         if self._quota is not None:
             yield from self._quota.tasks()
+        if self._queues is not None:
+            yield from self._queues.tasks()
         yield watch_limit_ranges(kube, self._store, self._scope)
         yield from self._infrastructure.tasks(self._scope, network_policies=config.network_policies)
 
@@ -239,6 +244,8 @@ class Leader:
         pool = after or before
         assert pool is not None
         concerned = self._store.pools.update(before, after)
+        if self._queues is not None and pool.spec.cluster_queue:
+            self._queues.begin()
         if self._all_listed.is_set():
             for namespace in concerned:
                 for key in self._store.job_keys(namespace):
@@ -246,6 +253,13 @@ class Leader:
             for namespace in {pool.metadata.namespace, *concerned}:
                 self._share_again(namespace)
             self._pools.add(JobKey(pool.metadata.namespace, pool.metadata.name))
+
+    def _on_queues_change(self) -> None:
+        if self._all_listed.is_set():
+            pools = self._store.pools
+            for pool in pools.all_pools():
+                if pool.spec.cluster_queue and pools.leads(pool.metadata.namespace):
+                    self._pools.add(JobKey(pool.metadata.namespace, pool.metadata.name))
 
     def _on_nodes_change(self) -> None:
         if self._all_listed.is_set():

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -36,6 +37,7 @@ from elasticjob_operator.core.sharing.model import Amounts, Pool, PooledJob, Res
 from elasticjob_operator.core.sharing.share import promised_at_start, share
 from elasticjob_operator.decision_costs import DecisionCosts
 from elasticjob_operator.job_keys import JobKey, key_of
+from elasticjob_operator.queue_sharing import Unshared, decide_queue
 from elasticjob_operator.store import Store
 from elasticjob_operator.work_queue import retry_after
 
@@ -65,6 +67,8 @@ class PoolSharing:
         if pool is None:
             self.costs.forget(key)
             return None
+        if pool.spec.cluster_queue:
+            return await self._share_queue(key, pool)
         now = self.kube.clock.now()
         with self.costs.measured(key):
             resources, rules, jobs, found = self._observed(pool)
@@ -75,12 +79,49 @@ class PoolSharing:
             status = status_of(pool, resources, rules, found, sharing, now, made)
             of_nodes = self.store.pools.of_nodes
             if of_nodes is not None and not self.store.pools.has_effect(pool):
-                status = replace(status, message=no_effect(of_nodes.metadata))
+                status = replace(status, message=no_effect(pool, of_nodes.metadata))
             await self._write_status(pool, status)
         except KubeError as error:
             raise retry_after(error) from error
         could_grow = any(job.size < job.wanted for job in found)
         return _AGAIN_SECONDS if sharing.waiting or could_grow else None
+
+    async def _share_queue(self, key: JobKey, pool: ElasticPool) -> float | None:
+        """Decide about a pool of a ClusterQueue, and carry it out; Kueue lets jobs start and grow.
+
+        Raises:
+            Retry: the API server has not accepted a write; decide again after a pause.
+        """
+        now = self.kube.clock.now()
+        try:
+            with self.costs.measured(key):
+                found = decide_queue(self.store, pool, now)
+            for plan in found.in_vain:
+                with suppress(NotFound, Conflict):
+                    metadata = plan.metadata
+                    await self.kube.delete(
+                        SCALE_PLANS, metadata.namespace, metadata.name, uid=metadata.uid
+                    )
+            sharing = found.sharing
+            made = [await self._create_plan(found.jobs[each.job], each) for each in sharing.resizes]
+            status = status_of(
+                pool, found.resources, found.rules, found.found, sharing, now, made, found.others
+            )
+            await self._write_status(pool, replace(status, jobs=len(found.jobs), message=""))
+        except Unshared as why:
+            if str(why):
+                nothing = ElasticPoolStatus(
+                    last_act=pool.status.last_act,
+                    last_act_time=pool.status.last_act_time,
+                    message=str(why),
+                )
+                await self._write_status(pool, nothing)
+            return _AGAIN_SECONDS
+        except KubeError as error:
+            raise retry_after(error) from error
+        # While nobody waits and all have what they asked for, only a change of theirs matters.
+        is_at_rest = all(job.size >= job.wanted for job in found.found)
+        return None if is_at_rest else _AGAIN_SECONDS
 
     def _observed(
         self, pool: ElasticPool

@@ -31,9 +31,12 @@ class PoolStore:
     Attributes:
         leads: whether the pools of a namespace are decided about here; by default all. Pools of
             other partitions are known because one of them may count the nodes.
+        has_queue: whether a LocalQueue of a namespace leads to a ClusterQueue. Without one, a pool
+            must not keep those of other namespaces from its quota.
     """
 
     leads: Callable[[str], bool] = lambda _: True
+    has_queue: Callable[[str, str], bool] = lambda *_: False
     _pools: dict[str, dict[str, ElasticPool]] = field(default_factory=lambda: defaultdict(dict))
     _priorities: dict[str, PriorityClass] = field(default_factory=dict)
     _memories: dict[str, dict[str, Memory]] = field(default_factory=dict)
@@ -56,11 +59,11 @@ class PoolStore:
             self._memories.pop(uid, None)
         elif not self._is_late(after):
             self._pools[namespace][uid] = after
-        of_nodes = [each for each in self.all_pools() if not each.spec.capacity]
+        of_nodes = [each for each in self.all_pools() if each.spec.counts_nodes]
         self.of_nodes = oldest(of_nodes)
         if before is not None and after is not None and before.spec == after.spec:
             return set()
-        if all(each is None or each.spec.capacity for each in (before, after)):
+        if not any(each is not None and each.spec.counts_nodes for each in (before, after)):
             return {namespace}
         return {namespace, *(each.metadata.namespace for each in of_nodes)}
 
@@ -102,9 +105,19 @@ class PoolStore:
 
     def has_effect(self, pool: ElasticPool) -> bool:
         """Return whether a pool shares anything."""
-        of_nodes = self.of_nodes
-        is_this = of_nodes is None or of_nodes.metadata.uid == pool.metadata.uid
-        return is_this or bool(pool.spec.capacity)
+        other = self.older(pool)
+        return other is None or other.metadata.uid == pool.metadata.uid
+
+    def older(self, pool: ElasticPool) -> ElasticPool | None:
+        """Return the pool that shares what this one would share, too; None if it may be any."""
+        if queue := pool.spec.cluster_queue:
+            return oldest(
+                each
+                for each in self.all_pools()
+                if each.spec.cluster_queue == queue
+                and self.has_queue(each.metadata.namespace, queue)
+            )
+        return self.of_nodes if pool.spec.counts_nodes else None
 
     def pool_of(self, job: ElasticJob) -> ElasticPool | None:
         """Return the oldest pool with an effect that selects a job; None if there is none."""

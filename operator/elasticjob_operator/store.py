@@ -42,6 +42,7 @@ from elasticjob_operator.infrastructure_record import InfrastructureRecord
 from elasticjob_operator.job_keys import Custom, JobKey, key_of
 from elasticjob_operator.pod_store import PodStore
 from elasticjob_operator.pool_store import PoolStore
+from elasticjob_operator.queue_store import QueueStore
 
 log = logging.getLogger(__name__)
 _MAX_DELETED_UIDS = 10_000
@@ -67,6 +68,7 @@ class Store:
         nodes: the nodes of the cluster.
         pools: the ElasticPools, and what their jobs have got.
         quotas: what Kueue says of jobs; None if the operator runs without Kueue.
+        queues: Kueue's queues and all Workloads; None if the operator runs without Kueue.
         restart_rules: the cluster's, which apply after those of each job.
         rules_refused: whether the ConfigMap of the restart rules cannot be read, so that earlier
             rules apply.
@@ -77,6 +79,7 @@ class Store:
     nodes: NodeStore = field(default_factory=NodeStore)
     pools: PoolStore = field(default_factory=PoolStore)
     quotas: QuotaStore | None = None
+    queues: QueueStore | None = None
     restart_rules: Rules = ()
     rules_refused: bool = False
     shared_jobs: set[str] = field(default_factory=set)

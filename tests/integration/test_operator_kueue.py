@@ -14,10 +14,12 @@ import pytest
 import yaml
 from elasticjob_api import names
 from elasticjob_api.meta import Json
-from elasticjob_kube.errors import TryLater
+from elasticjob_kube.errors import Refused, TryLater
 from elasticjob_kube.resources import (
     CRDS,
     ELASTIC_JOBS,
+    ELASTIC_POOLS,
+    KUEUE_CLUSTER_QUEUES,
     KUEUE_PRIORITIES,
     KUEUE_WORKLOADS,
     PODS,
@@ -33,7 +35,6 @@ from elasticjob_localcluster.crds import apply_crds
 from tests.support.deploy_tools import SYSTEM, Tools
 from tests.support.fake_kubelet import end, kubelet
 from tests.support.kueue import (
-    CLUSTER_QUEUES,
     QUEUE,
     install_definitions,
     is_served,
@@ -78,7 +79,14 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
 
 @asynccontextmanager
 async def running(
-    cluster: Cluster, kube: Kube, namespace: str, tmp_path: Path, cpu: str, **gates: bool
+    cluster: Cluster,
+    kube: Kube,
+    namespace: str,
+    tmp_path: Path,
+    cpu: str,
+    *,
+    preempts: bool = True,
+    **gates: bool,
 ) -> AsyncIterator[None]:
     """Run operator, kubelet and Kueue with a queue that has this much CPU.
 
@@ -87,7 +95,7 @@ async def running(
     log = tmp_path / "log"
     async with (
         installed(cluster, namespace),
-        queue(kube, namespace, cpu, labels={"pool": "fast"}),
+        queue(kube, namespace, cpu, labels={"pool": "fast"}, preempts=preempts),
         manager(kube, cluster.kubeconfig, namespace, tmp_path / "kueue", **gates),
         operator(
             await kubeconfig_of(names.OPERATOR, cluster, kube, namespace, tmp_path),
@@ -156,7 +164,7 @@ async def settled(kube: Kube, namespace: str, size: int, name: str = "job") -> J
 
 async def usage(kube: Kube, namespace: str) -> str:
     """Return the CPU of the queue that is in use, by Kueue's own account."""
-    status = (await kube.get(CLUSTER_QUEUES, None, namespace)).get("status", {})
+    status = (await kube.get(KUEUE_CLUSTER_QUEUES, None, namespace)).get("status", {})
     found = [
         resource["total"]
         for flavor in status.get("flavorsReservation", [])
@@ -291,28 +299,95 @@ async def test_growth_without_quota_waits_and_is_cancelled_cleanly(
         assert (await settled(kube, namespace, 2))["workers"] == "2/2"
 
 
+@asynccontextmanager
+async def high_priority(kube: Kube, name: str) -> AsyncIterator[None]:
+    """Create a priority class of Kueue for the block."""
+    kind = {"apiVersion": KUEUE_PRIORITIES.api_version, "kind": KUEUE_PRIORITIES.kind}
+    await kube.create(KUEUE_PRIORITIES, None, {**kind, "metadata": {"name": name}, "value": 100})
+    try:
+        yield
+    finally:
+        await kube.delete(KUEUE_PRIORITIES, None, name)
+
+
+def foreign(name: str, cpu: str, priority: str) -> Json:
+    """Return a Workload of nobody that this operator knows, for a pod that needs this much CPU."""
+    container = {"name": "run", "image": "run:1", "resources": {"requests": {"cpu": cpu}}}
+    pod = {"containers": [container], "restartPolicy": "Never"}
+    reference = {"group": KUEUE_PRIORITIES.group, "kind": KUEUE_PRIORITIES.kind, "name": priority}
+    return {
+        "apiVersion": KUEUE_WORKLOADS.api_version,
+        "kind": KUEUE_WORKLOADS.kind,
+        "metadata": {"name": name},
+        "spec": {
+            "queueName": QUEUE,
+            "podSets": [{"name": "main", "count": 1, "template": {"spec": pod}}],
+            "priority": 100,
+            "priorityClassRef": reference,
+        },
+    }
+
+
+@pytest.mark.guarantee("queue-shares")
+async def test_a_job_gives_members_for_a_workload_of_higher_priority_and_is_not_evicted(
+    cluster: Cluster, kube: Kube, namespace: str, tmp_path: Path
+) -> None:
+    async def pods_of(name: str) -> set[str]:
+        pods = (await kube.list(PODS, namespace))["items"]
+        of_job = [pod for pod in pods if pod["metadata"]["name"].startswith(f"{name}-")]
+        return {pod["metadata"]["uid"] for pod in of_job}
+
+    async with (
+        running(cluster, kube, namespace, tmp_path, "700m", preempts=False, **ELASTIC),
+        high_priority(kube, namespace),
+    ):
+        pool: Json = {"clusterQueue": namespace, "cooldownSeconds": 1}
+        with pytest.raises(Refused, match="give capacity or clusterQueue, not both"):
+            await create(kube, namespace, ELASTIC_POOLS, "both", **pool, capacity={"cpu": 1})
+        await create(kube, namespace, ELASTIC_POOLS, "pool", **pool)
+        await kube.create(ELASTIC_JOBS, namespace, queued("low", 4))
+        await settled(kube, namespace, 4, "low")
+        before = await pods_of("low")
+
+        await kube.create(KUEUE_WORKLOADS, namespace, foreign("urgent", "400m", namespace))
+        await settled(kube, namespace, 2, "low")
+        await until("all quota in use", lambda: usage(kube, namespace), lambda it: it == "700m")
+        after = await pods_of("low")
+        assert after < before
+        assert len(after) == 3, "the master and two members continue"
+        status = await status_of(kube, namespace, ELASTIC_POOLS, "pool")
+        assert status["lastAct"].startswith("low 2: ElasticPool pool is full, and Workload urgent")
+
+        await kube.delete(KUEUE_WORKLOADS, namespace, "urgent")
+        await settled(kube, namespace, 4, "low")
+        assert after < await pods_of("low")
+        await until("the quota of four", lambda: usage(kube, namespace), lambda it: it == "500m")
+        await kube.create(ELASTIC_JOBS, namespace, queued("high", 3, priority=namespace))
+        await settled(kube, namespace, 3, "high")
+        await settled(kube, namespace, 2, "low")
+        plans = (await kube.list(SCALE_PLANS, namespace))["items"]
+        assert {plan["spec"]["source"] for plan in plans} == {"Pool"}
+        assert {plan["status"]["phase"] for plan in plans} == {"Succeeded"}
+
+
 @pytest.mark.guarantee("preempted-by-kueue")
 async def test_a_preempted_job_ends_its_pods_and_continues_when_it_has_quota_again(
     cluster: Cluster, kube: Kube, namespace: str, tmp_path: Path
 ) -> None:
-    async with running(cluster, kube, namespace, tmp_path, "400m"):
-        high = {"apiVersion": KUEUE_PRIORITIES.api_version, "kind": KUEUE_PRIORITIES.kind}
-        await kube.create(
-            KUEUE_PRIORITIES, None, {**high, "metadata": {"name": namespace}, "value": 100}
-        )
-        try:
-            await kube.create(ELASTIC_JOBS, namespace, queued("low", 2))
-            await settled(kube, namespace, 2, "low")
-            await kube.create(ELASTIC_JOBS, namespace, queued("high", 2, priority=namespace))
-            await phase(kube, namespace, ELASTIC_JOBS, "low", "Suspended")
-            await settled(kube, namespace, 2, "high")
-            assert await workers(kube, namespace, "low") == []
-            for name in await workers(kube, namespace, "high"):
-                await end(kube, namespace, name, 0)
-            await phase(kube, namespace, ELASTIC_JOBS, "high", "Succeeded")
-            await settled(kube, namespace, 2, "low")
-        finally:
-            await kube.delete(KUEUE_PRIORITIES, None, namespace)
+    async with (
+        running(cluster, kube, namespace, tmp_path, "400m"),
+        high_priority(kube, namespace),
+    ):
+        await kube.create(ELASTIC_JOBS, namespace, queued("low", 2))
+        await settled(kube, namespace, 2, "low")
+        await kube.create(ELASTIC_JOBS, namespace, queued("high", 2, priority=namespace))
+        await phase(kube, namespace, ELASTIC_JOBS, "low", "Suspended")
+        await settled(kube, namespace, 2, "high")
+        assert await workers(kube, namespace, "low") == []
+        for name in await workers(kube, namespace, "high"):
+            await end(kube, namespace, name, 0)
+        await phase(kube, namespace, ELASTIC_JOBS, "high", "Succeeded")
+        await settled(kube, namespace, 2, "low")
 
 
 @pytest.mark.guarantee("kueue-removed", "kueue-not-installed")

@@ -15,7 +15,15 @@ import yaml
 from elasticjob_api import names
 from elasticjob_api.meta import Json
 from elasticjob_kube.errors import KubeError, NotFound, TryLater
-from elasticjob_kube.resources import CRDS, KUEUE_FLAVORS, KUEUE_WORKLOADS, SECRETS, Resource
+from elasticjob_kube.resources import (
+    CRDS,
+    KUEUE_CLUSTER_QUEUES,
+    KUEUE_FLAVORS,
+    KUEUE_LOCAL_QUEUES,
+    KUEUE_WORKLOADS,
+    SECRETS,
+    Resource,
+)
 from elasticjob_kube.retry import retry
 from elasticjob_kube.session import Kube, connect
 from elasticjob_localcluster.controlplane.ports import free_port
@@ -26,7 +34,6 @@ from tools.programs import find_kueue, kueue_definitions
 
 _GROUP = KUEUE_FLAVORS.group
 _VERSION = KUEUE_FLAVORS.version
-CLUSTER_QUEUES = Resource(_GROUP, _VERSION, "clusterqueues", "ClusterQueue", namespaced=False)
 VALIDATORS = Resource(
     "admissionregistration.k8s.io",
     "v1",
@@ -34,7 +41,6 @@ VALIDATORS = Resource(
     "ValidatingWebhookConfiguration",
     namespaced=False,
 )
-LOCAL_QUEUES = Resource(_GROUP, _VERSION, "localqueues", "LocalQueue")
 FRAMEWORK = f"ElasticJob.{names.VERSION}.{names.GROUP}"
 QUEUE = "team"
 
@@ -67,7 +73,7 @@ async def install_definitions(kubeconfig: Path) -> None:
                 body,
                 field_manager="tests",
             )
-        for resource in (KUEUE_FLAVORS, KUEUE_WORKLOADS, CLUSTER_QUEUES, LOCAL_QUEUES):
+        for resource in (KUEUE_FLAVORS, KUEUE_WORKLOADS, KUEUE_CLUSTER_QUEUES, KUEUE_LOCAL_QUEUES):
             await until(
                 f"the API server serves {resource.plural}", partial(is_served, kube, resource)
             )
@@ -159,7 +165,12 @@ async def _listens(port: int) -> bool:
 
 @asynccontextmanager
 async def queue(
-    kube: Kube, namespace: str, cpu: str, *, labels: Mapping[str, str] | None = None
+    kube: Kube,
+    namespace: str,
+    cpu: str,
+    *,
+    labels: Mapping[str, str] | None = None,
+    preempts: bool = True,
 ) -> AsyncIterator[str]:
     """Create a queue of the namespace with this much CPU, on nodes with these labels.
 
@@ -176,14 +187,16 @@ async def queue(
     spec = {
         "namespaceSelector": {},
         "resourceGroups": [group],
-        "preemption": {"withinClusterQueue": "LowerPriority"},
+        "preemption": {"withinClusterQueue": "LowerPriority" if preempts else "Never"},
     }
-    await kube.create(CLUSTER_QUEUES, None, _made(CLUSTER_QUEUES, namespace, **spec))
-    await kube.create(LOCAL_QUEUES, namespace, _made(LOCAL_QUEUES, QUEUE, clusterQueue=namespace))
+    await kube.create(KUEUE_CLUSTER_QUEUES, None, _made(KUEUE_CLUSTER_QUEUES, namespace, **spec))
+    await kube.create(
+        KUEUE_LOCAL_QUEUES, namespace, _made(KUEUE_LOCAL_QUEUES, QUEUE, clusterQueue=namespace)
+    )
     try:
         yield namespace
     finally:
-        for resource in (CLUSTER_QUEUES, KUEUE_FLAVORS):
+        for resource in (KUEUE_CLUSTER_QUEUES, KUEUE_FLAVORS):
             await retry(partial(_delete, kube, resource, namespace), TryLater, pauses=(1.0,) * 10)
 
 

@@ -1,4 +1,4 @@
-"""Plays Kueue for the simulated cluster: one queue with quota for a number of pods.
+"""Plays Kueue for the simulated cluster: one queue with quota for a number of pods, a CPU for each.
 
 It writes the same fields as the real one.
 """
@@ -9,14 +9,16 @@ from typing import Any
 
 import msgspec
 from elasticjob_api.meta import Json
+from elasticjob_api.pooled_jobs import KUEUE_QUEUE
 from elasticjob_api.times import format_time
 from elasticjob_kube.resources import ELASTIC_JOBS, KUEUE_FLAVORS, KUEUE_WORKLOADS
-from elasticjob_operator.core.model.workload import ELASTIC, KUEUE_QUEUE, Workload
+from elasticjob_operator.core.model.workload import ELASTIC, Workload
 
 from tests.support.job_cluster import new_cluster
 from tests.support.simulator.cluster import NAMESPACE, Cluster
 
 FLAVOR = "fast"
+CLUSTER_QUEUE = "all"
 
 
 def queued_cluster(
@@ -25,18 +27,18 @@ def queued_cluster(
     """Return a cluster with a job in a queue, and the queue with quota for this number of pods."""
     cluster = new_cluster(**job)
     cluster._body["metadata"]["labels"] = {KUEUE_QUEUE: "team"}
+    cluster.operator.use_kueue()
     return cluster, PlayedKueue(cluster, pods, elastic=elastic, partial=partial)
 
 
 class PlayedKueue:
     """Admits Workloads in their order within the quota, and evicts them on request."""
 
-    def __init__(self, cluster: Cluster, pods: int, *, elastic: bool, partial: bool) -> None:
+    def __init__(self, cluster: Any, pods: int, *, elastic: bool, partial: bool) -> None:
         self.cluster = cluster
         self.quota = pods
         self.elastic = elastic
         self.partial = partial
-        cluster.operator.use_kueue()
 
     async def start(self) -> None:
         """Create flavour and job, and continue until both are at rest."""
@@ -71,7 +73,7 @@ class PlayedKueue:
 
         If Kueue has elastic jobs, a replacement takes the quota of the Workload it replaces.
         """
-        for body in self.workloads():
+        for body in sorted(self.workloads(), key=lambda each: -each["spec"].get("priority", 0)):
             self._without_least(body)
             found = _read(body)
             partial = any(each.min_count for each in found.spec.pod_sets)
@@ -93,7 +95,12 @@ class PlayedKueue:
             too_many = max(used + sum(found.counts().values()) - self.quota, 0)
             if too_many > sum(each.count - least[each.name] for each in found.spec.pod_sets):
                 message = f"insufficient unused quota: {self.quota - used} pods are left"
-                self._set(body, QuotaReserved=(False, "Pending", message))
+                requests = [
+                    {"name": name, "resources": {"cpu": count}}
+                    for name, count in found.counts().items()
+                ]
+                waits = (False, "Pending", message)
+                self._set(body, {"resourceRequests": requests}, QuotaReserved=waits)
                 continue
             if old:
                 self._set(
@@ -106,14 +113,19 @@ class PlayedKueue:
                 for each in found.spec.pod_sets
             }
             assignments = [
-                {"name": name, "flavors": {"cpu": FLAVOR}, "count": count}
+                {
+                    "name": name,
+                    "flavors": {"cpu": FLAVOR},
+                    "count": count,
+                    "resourceUsage": {"cpu": count},
+                }
                 for name, count in given.items()
             ]
-            admission = {"clusterQueue": "all", "podSetAssignments": assignments}
+            admission = {"clusterQueue": CLUSTER_QUEUE, "podSetAssignments": assignments}
             said = (True, "Admitted", "")
             self._set(
                 body,
-                admission=admission,
+                {"admission": admission},
                 QuotaReserved=said,
                 Admitted=said,
                 Evicted=(False, "Admitted", ""),
@@ -143,9 +155,7 @@ class PlayedKueue:
         )
         return next((each for each in found if _read(each).admitted), None)
 
-    def _set(
-        self, body: Json, *, admission: Json | None = None, **said: tuple[bool, str, str]
-    ) -> None:
+    def _set(self, body: Json, fields: Json | None = None, **said: tuple[bool, str, str]) -> None:
         name = body["metadata"]["name"]
         status = self.cluster.kube.objects[KUEUE_WORKLOADS, name].get("status", {})
         conditions = {each["type"]: each for each in status.get("conditions", [])}
@@ -156,9 +166,7 @@ class PlayedKueue:
             since = format_time(self.cluster.now)
             new = {"type": kind, "status": str(holds), "reason": reason, "message": message}
             conditions[kind] = {**new, "lastTransitionTime": since}
-        wanted = {**status, "conditions": list(conditions.values())}
-        if admission is not None:
-            wanted["admission"] = admission
+        wanted = {**status, "conditions": list(conditions.values()), **(fields or {})}
         if wanted != status:
             self.cluster.kube.set_status(KUEUE_WORKLOADS, name, **wanted)
 

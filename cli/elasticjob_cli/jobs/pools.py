@@ -154,15 +154,17 @@ def page(pool: ElasticPool, jobs: Sequence[ElasticJob], plans: Plans, now: float
 def _summary(pool: ElasticPool, now: float) -> Table:
     spec = pool.spec
     status = pool.status
-    of_nodes = "what the nodes have"
+    queue = spec.cluster_queue
+    rest = f"the quota of ClusterQueue {queue}" if queue else "what the nodes have"
+    jobs = "{} with quota; {} jobs and Workloads wait" if queue else "{}, of which {} wait"
     act = f"{format_age(status.last_act_time or '', now)} ago, {status.last_act}"
     rows = {
         "Pool": f"{pool.metadata.namespace}/{pool.metadata.name}",
         "Policy": spec.policy,
         "Selector": _pairs(spec.selector, "=") or "all jobs of the namespace",
-        "Capacity": _pairs(spec.capacity, " ") or of_nodes,
+        "Capacity": _pairs(spec.capacity, " ") or rest,
         "Used": status.used or UNKNOWN,
-        "Jobs": f"{status.jobs}, of which {status.waiting} wait",
+        "Jobs": jobs.format(status.jobs, status.waiting),
         "Longest waiting": status.longest_waiting,
         "Last act": act if status.last_act else UNKNOWN,
         "Message": status.message,

@@ -105,6 +105,8 @@ class Progress:
         save_seconds: what writing checkpoints to the storage has taken, in all rounds.
         saved_bytes: the size of a checkpoint there; 0: not known.
         reported_at: when the last report of the present round arrived, in seconds since the epoch.
+        unmeasured: whether it was restored, and no member has reported since: its throughput is not
+            known, and not 0.
     """
 
     def __init__(self) -> None:
@@ -116,6 +118,7 @@ class Progress:
         self.reported_at: float | None = None
         self.save_seconds = 0.0
         self.saved_bytes = 0
+        self.unmeasured = False
         self._speeds: dict[str, MemberSpeed] = {}
 
     def stored(self) -> StoredProgress:
@@ -132,12 +135,14 @@ class Progress:
         self.save_seconds = stored.save_seconds
         self.saved_bytes = stored.saved_bytes
         self.metrics.update(stored.metrics)
+        self.unmeasured = stored.round > 0
 
     def add_report(self, uid: str, report: StepReport, *, now: float, wall: float) -> bool:
         """Add a member's valid report; return whether it has finished a step of this round.
 
         If the report belongs to an earlier round, only its samples count.
         """
+        self.unmeasured = False
         self.samples += report.samples
         self.save_seconds += report.save_seconds
         self.saved_bytes = report.saved_bytes or self.saved_bytes

@@ -24,6 +24,7 @@ from elasticjob_localcluster.controlplane import components
 from elasticjob_localcluster.controlplane.ports import free_port
 from elasticjob_localcluster.crds import apply_crds, apply_policies
 
+from tests.support.chaos.packet_filter import PacketFilter, packet_filter
 from tests.support.chaos.record import Record
 from tests.support.tcp_proxy import CuttableProxy, cuttable_proxy
 from tests.support.wait import until
@@ -32,6 +33,9 @@ REPOSITORY = Path(__file__).parents[3]
 HERE = Path(__file__).parent
 NAMESPACE = "chaos"
 OPERATORS = ("operator-0", "operator-1")
+SECOND_NODE = "process-node-2"
+NODES = (components.NODE, SECOND_NODE)
+"""Two, as members watch each other from node to node only."""
 VOLUME_BYTES = 48 << 20
 _RESTART_SECONDS = 1.0
 
@@ -47,6 +51,7 @@ class ChaosCluster:
         commands: the commands of all processes that are restarted when they end, by name.
         tmpfs: whether the jobs' volume is a separate file system.
         clock: whether wall clocks can be shifted.
+        packets: drops the packets of processes; None if that is not possible here.
         partitions: the number of partitions of the operators.
         ended: how often each process has ended.
     """
@@ -58,6 +63,7 @@ class ChaosCluster:
     commands: Mapping[str, tuple[list[str], dict[str, str]]]
     tmpfs: bool
     clock: bool
+    packets: PacketFilter | None
     partitions: int
     ended: dict[str, int] = field(default_factory=dict)
     stopping: set[str] = field(default_factory=set)
@@ -126,10 +132,11 @@ async def chaos_cluster(
     directory: Path, record: Record, partitions: int
 ) -> AsyncIterator[ChaosCluster]:
     """Run a cluster while in the block."""
-    for name in ("probe", "clocks", "volume", "jobs"):
+    for name in ("probe", "clocks", "volume", "jobs", "network"):
         (directory / name).mkdir()
     clock = _compile_clock(directory / "clock.so")
     tmpfs = _mount(directory / "volume")
+    packets = packet_filter(directory / "network")
     cluster = await asyncio.to_thread(clusters.up, directory / "cluster", control_plane_only=True)
     try:
         async with contextlib.AsyncExitStack() as stack:
@@ -148,14 +155,15 @@ async def chaos_cluster(
                 _commands(directory, cluster, ports, clock, partitions),
                 tmpfs,
                 clock,
+                packets,
                 partitions,
             )
             await apply_crds(cluster.kubeconfig, REPOSITORY / "crds")
             await apply_policies(cluster.kubeconfig, REPOSITORY / "policies")
-            for name in (components.NODE, *OPERATORS):
+            for name in (*NODES, *OPERATORS):
                 made.start(name)
             await until(
-                "the node is ready", lambda: asyncio.to_thread(_node_ready, cluster), seconds=60
+                "the nodes are ready", lambda: asyncio.to_thread(_nodes_ready, cluster), seconds=60
             )
             running = asyncio.create_task(made.keep_running())
             try:
@@ -167,10 +175,13 @@ async def chaos_cluster(
         await asyncio.to_thread(cluster.down)
         if tmpfs:
             subprocess.run(["umount", "--lazy", directory / "volume"], check=False)
+        if packets is not None:
+            packets.close()
 
 
-def _node_ready(cluster: clusters.Cluster) -> bool:
-    return cluster.nodes().get(components.NODE, False)
+def _nodes_ready(cluster: clusters.Cluster) -> bool:
+    ready = cluster.nodes()
+    return all(ready.get(name, False) for name in NODES)
 
 
 def _commands(
@@ -205,6 +216,8 @@ def _commands(
     node = components.node_command(cluster.state, {"cpu": "64", "memory": "64Gi"})
     node += ["--pods-api-server", f"https://127.0.0.1:{ports['masters']}"]
     node += [f"--inherit={name}" for name in shifted]
+    second = [*node, "--name", SECOND_NODE, "--state", str(cluster.state / SECOND_NODE)]
+    second += ["--kubeconfig", str(cluster.kubeconfig)]  # a node's own may not write another node
     probed = {"CHAOS_PROBE": str(directory / "probe"), "PYTHONPATH": str(HERE / "probe")}
     return {
         "etcd": (components.etcd_command(programs), environ),
@@ -213,8 +226,9 @@ def _commands(
             name: (command, environ)
             for name, command in components.controller_commands(programs).items()
         },
-        # The node itself keeps its clock: its containers inherit the variables.
+        # The nodes themselves keep their clock: their containers inherit the variables.
         components.NODE: (node, {**environ, **shifted}),
+        SECOND_NODE: (second, {**environ, **shifted}),
         **{
             name: (operator, {**environ, **shifted, **probed, "CHAOS_CLOCK": name, "POD_UID": name})
             for name in OPERATORS

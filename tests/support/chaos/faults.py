@@ -21,7 +21,7 @@ from tests.support.chaos.schedule import Fault
 
 CLOCK_JUMPS = (-3600, -60, -5, 5, 60, 3600, 86400)
 """Seconds."""
-_LASTING = ("freeze", "cut", "full", "clock")
+_LASTING = ("freeze", "vanish", "cut", "full", "clock")
 """The faults that last for a time and are then undone; all others are momentary."""
 _CONTROL_PLANE = {"api-server": "kube-apiserver", "etcd": "etcd"}
 
@@ -54,6 +54,8 @@ class Faults:
     ) -> str | None:
         if verb in ("kill", "freeze"):
             return self._signal(fault, what, freeze=verb == "freeze", undo=undo)
+        if verb == "vanish":
+            return self._vanish(fault, undo)
         if verb in ("reset", "cut", "silence"):
             return self._network(verb, what, undo)
         if verb == "full":
@@ -76,6 +78,13 @@ class Faults:
                 undo.callback(processes.send, pid, signal.SIGCONT)
             else:
                 processes.send(pid, signal.SIGKILL)
+        return f"{name} {pids}"
+
+    def _vanish(self, fault: Fault, undo: contextlib.ExitStack) -> str | None:
+        pids, name = self._processes(fault, "pod")
+        if not pids or self.cluster.packets is None:
+            return None
+        undo.callback(self.cluster.packets.restore, self.cluster.packets.drop(pids))
         return f"{name} {pids}"
 
     def _processes(self, fault: Fault, what: str) -> tuple[list[int], str]:

@@ -23,6 +23,7 @@ FAULTS = {
         ("freeze-operator", "freeze-master", "freeze-agent", "freeze-training"),
         "SIGSTOP, then SIGCONT",
     ),
+    "vanish-worker": "nothing that a pod sends arrives for a while, as if its node were gone",
     "freeze-pod": "the same for an agent and its training process, as for a frozen machine",
     **dict.fromkeys(("freeze-api-server", "freeze-etcd"), "SIGSTOP, then SIGCONT"),
     **dict.fromkeys(

@@ -92,6 +92,7 @@ class Operator:
         self.quota = QuotaWatch(self.session, self.store, Scope(), lambda _: None)
         workloads = WorkloadExecutor(self.session, self.quota.workloads)
         self.executor = dataclasses.replace(self.executor, workloads=workloads)
+        self.reconciler = dataclasses.replace(self.reconciler, executor=self.executor)
 
     @property
     def session(self) -> Any:

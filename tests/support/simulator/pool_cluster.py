@@ -5,6 +5,7 @@ After each write it is checked that the jobs hold no more than the pool has.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import msgspec
@@ -50,7 +51,7 @@ class _Clock:
         return self.seconds
 
 
-class _Operator(Operator):
+class PoolOperator(Operator):
     """An operator that decides about the pool, too."""
 
     def __init__(self, kube: Any) -> None:
@@ -79,6 +80,9 @@ class _Operator(Operator):
 class PoolCluster:
     """A cluster with a pool and its jobs."""
 
+    operator_type: type[PoolOperator] = PoolOperator
+    labels: Mapping[str, str] = {}
+
     def __init__(self, **pool: Any) -> None:
         self.clock = _Clock(1_800_000_000.0)
         kube: Any = FakeKube(now=self.clock.now)
@@ -86,7 +90,7 @@ class PoolCluster:
         self.kube.clock = self.clock
         self.kube.after_write = self.check
         self.pool = {"capacity": {"cpu": "4600m"}, "cooldownSeconds": 1, **pool}
-        self.operator = _Operator(self.kube)
+        self.operator = self.operator_type(self.kube)
         self.deaths = 0
 
     async def start(self) -> None:
@@ -99,7 +103,7 @@ class PoolCluster:
     async def submit(self, name: str, replicas: int, *, priority: str = "") -> None:
         """Create a job as a user: faults are the operator's only."""
         body = job_body(replicas, 1, replicas)
-        body["metadata"]["name"] = name
+        body["metadata"] |= {"name": name, "labels": dict(self.labels)}
         if priority:
             pod = body["spec"]["replicaSpecs"]["worker"]["template"]["spec"]
             pod["priorityClassName"] = priority
@@ -119,12 +123,16 @@ class PoolCluster:
             except Crash:
                 self.kube.crash_in = None
                 self.deaths += 1
-                self.operator = _Operator(self.kube)
+                self.operator = self.operator_type(self.kube)
             run_pods(self.kube)
+            self.play()
             quiet = quiet + 1 if self.kube.version == before else 0
             if quiet == 3:
                 return
         raise AssertionError("the cluster does not come to rest")
+
+    def play(self) -> None:
+        """Let others work, as Kueue."""
 
     def finish(self, job: str) -> None:
         """Let all members of a job end with success."""

@@ -15,8 +15,7 @@ from elasticjob_api.elasticjob import ElasticJob
 from elasticjob_api.job_sizes import gang_size
 from elasticjob_api.meta import Json
 from elasticjob_api.pod_requests import pod_requests, template_requests
-
-from elasticjob_operator.core.model.workload import KUEUE_QUEUE
+from elasticjob_api.pooled_jobs import KUEUE_QUEUE
 
 
 @dataclass(frozen=True)

@@ -16,8 +16,6 @@ from elasticjob_api.elasticjob import ElasticJob
 from elasticjob_api.meta import Object, ObjectMeta
 from elasticjob_api.ownership import names_owner
 
-KUEUE_QUEUE = "kueue.x-k8s.io/queue-name"
-"""Kueue's label on the job: the LocalQueue, of the job's namespace, whose quota it waits for."""
 REPLACEMENT_FOR = "kueue.x-k8s.io/workload-slice-replacement-for"
 """Kueue's annotation on a Workload: the one that it replaces, by namespace and name, whose quota
 counts for it.

@@ -6,8 +6,9 @@ from collections.abc import Mapping
 from typing import Any
 
 from elasticjob_api import names
+from elasticjob_api.pooled_jobs import KUEUE_QUEUE
 
-from elasticjob_operator.core.model.workload import KUEUE_QUEUE, PodSetUpdate, Quota, Workload
+from elasticjob_operator.core.model.workload import PodSetUpdate, Quota, Workload
 
 
 def with_flavors(pod: Mapping[str, Any], quota: Quota | None) -> Mapping[str, Any]:

@@ -233,12 +233,13 @@ def _keep_waiting(
 
     A plan for an edit ends if the user has edited the size again since then. Meanwhile members must
     be able to leave their nodes, which changes no size, and for jobs of higher rank. So plans for
-    that do not wait. A plan of a pool whose room is gone ends: the pool decides again.
+    that do not wait. A plan of a pool whose room is gone ends: the pool decides again. One that
+    waits for quota of Kueue ends when anybody else has a plan.
     """
     roles = observed.job.spec.replica_specs
     if result.status.current_plan != head.metadata.name:
         result = _without_current_plan(result)  # the one before has ended
-    if head.spec.source == "Pool":
+    if head.spec.source == "Pool" and (later or observed.share is not None):
         end = plan_phases.end(head, "Superseded", why, now)
         return _with_actions(dataclasses.replace(result, planned=None), end)
     for role, entry in head.spec.replica_resource_specs.items():

@@ -27,14 +27,18 @@ def rules_of(
     """Return the resources that a pool counts, and its rules; `nodes` may get members."""
     capacity = _capacity_of(pool, nodes)
     resources = tuple(sorted(capacity))
-    rules = Pool(
+    return resources, with_capacity(pool, in_thousandths(capacity, resources))
+
+
+def with_capacity(pool: ElasticPool, capacity: Amounts) -> Pool:
+    """Return the rules of a pool that has this much."""
+    return Pool(
         pool.metadata.name,
         pool.spec.policy,
-        in_thousandths(capacity, resources),
+        capacity,
         pool.spec.reclaim_after_seconds,
         pool.spec.cooldown_seconds,
     )
-    return resources, rules
 
 
 def _capacity_of(
@@ -66,8 +70,12 @@ def status_of(
     sharing: Sharing,
     now: float,
     acts: Sequence[str],
+    others: Amounts = (),
 ) -> ElasticPoolStatus:
-    """Return the status after a decision; `acts` are the plans that were made."""
+    """Return the status after a decision.
+
+    `acts` are the plans that were made, and `others` what is held besides by Workloads of Kueue.
+    """
     waiting = sorted(
         (job for job in jobs if job.name in sharing.waiting),
         key=lambda job: (now if job.waits_since is None else job.waits_since, job.since, job.name),
@@ -76,7 +84,7 @@ def status_of(
         pool.status,
         jobs=len(jobs),
         waiting=len(waiting),
-        used=_used(resources, rules, jobs),
+        used=_used(resources, rules, jobs, others),
         longest_waiting=_text(waiting[0], sharing) if waiting else "",
         message=_unknown(pool) if any(rules.capacity) else _NO_CAPACITY,
     )
@@ -92,8 +100,13 @@ def _unknown(pool: ElasticPool) -> str:
     return f"spec.capacity: {error}; it bounds nothing" if error else ""
 
 
-def no_effect(other: ObjectMeta) -> str:
+def no_effect(pool: ElasticPool, other: ObjectMeta) -> str:
     """Return why a pool without `capacity` has no effect; `other` is the one that has."""
+    if queue := pool.spec.cluster_queue:
+        return (
+            f"has no effect: ElasticPool {other.namespace}/{other.name} names ClusterQueue "
+            f"{queue!r}, too, and both would give for the same Workload; keep one of them"
+        )
     return (
         f"has no effect: ElasticPool {other.namespace}/{other.name} counts the nodes, too, and "
         "would promise the same room; give spec.capacity to one of them"
@@ -104,9 +117,9 @@ def _text(job: PooledJob, sharing: Sharing) -> str:
     return f"{job.name}: {sharing.waiting[job.name]}"[:512]
 
 
-def _used(resources: Sequence[str], rules: Pool, jobs: Sequence[PooledJob]) -> str:
-    """Return what jobs hold of each resource that any of them needs, such as `cpu 3.2/4`."""
-    held = [0] * len(resources)
+def _used(resources: Sequence[str], rules: Pool, jobs: Sequence[PooledJob], others: Amounts) -> str:
+    """Return what is held of each resource that anybody needs, such as `cpu 3.2/4`."""
+    held = list(others) or [0] * len(resources)
     for job in jobs:
         for position, amount in enumerate(total(job, job.held)):
             held[position] += amount

@@ -11,12 +11,11 @@ from elasticjob_api.elasticjob import ElasticJob
 from elasticjob_api.indices import parse_indices
 from elasticjob_api.job_status import ENDED
 from elasticjob_api.pod_requests import pod_requests, role_requests
-from elasticjob_api.pooled_jobs import elastic_role
+from elasticjob_api.pooled_jobs import KUEUE_QUEUE, elastic_role
 from elasticjob_api.scaleplan import ScalePlan
 from elasticjob_api.times import time_or_none
 
 from elasticjob_operator.core.model.observed import Observed
-from elasticjob_operator.core.model.workload import KUEUE_QUEUE
 from elasticjob_operator.core.scaling.plan_manifests import spec_plan_name
 from elasticjob_operator.core.scaling.waiting_queue import (
     active_plan,
@@ -41,6 +40,7 @@ class Memory:
         work: the samples that are left, by the least that it has said: a job that says the same at
             any size would otherwise seem to need less whenever it is small.
         rates: samples per second as seen at different sizes.
+        fits_since: of a Workload that waits, since when there has been quota for it.
         requests: what a member and the rest of the job take, and for which version of the job.
     """
 
@@ -49,18 +49,23 @@ class Memory:
     ends_at: float | None = None
     work: float | None = None
     rates: dict[int, float] = field(default_factory=dict)
+    fits_since: float | None = None
     requests: tuple[object, tuple[Amounts, Amounts]] | None = None
 
 
 def shares(job: ElasticJob) -> bool:
     """Return whether a pool decides about a job, and not Kueue, another controller or its end."""
+    return may_change(job) and KUEUE_QUEUE not in job.metadata.labels
+
+
+def may_change(job: ElasticJob) -> bool:
+    """Return whether a pool may change the size of a job, also of one that has quota of Kueue."""
     policy = job.spec.run_policy
     return (
         job.status.phase not in ENDED
         and job.metadata.deletion_timestamp is None
         and policy.managed_by in (None, names.MANAGED_BY)
         and not (policy.suspend or policy.stop)
-        and KUEUE_QUEUE not in job.metadata.labels
     )
 
 
@@ -93,8 +98,12 @@ def fact(
     fixed: Amounts,
     priority: int,
     weight: float,
+    quota: int | None = None,
 ) -> PooledJob:
-    """Return what a pool must know of a job, with its pods, plans and requests."""
+    """Return what a pool must know of a job, with its pods, plans and requests.
+
+    `quota`: the members for which it has quota of Kueue; None for a job without a queue.
+    """
     job = observed.job
     plans = observed.plans
     role = elastic_role(job)
@@ -106,13 +115,15 @@ def fact(
     # A plan that has begun had room, also if the job's status does not show its size yet.
     desired = max(desired, queue.size or 0)
     promised = live if memory.promised is None else memory.promised
-    promised = min(promised, max(desired, queue.requested))
+    promised = min(promised if quota is None else quota, max(desired, queue.requested))
+    # Kueue gives quota for a plan that waits, before the plan begins.
+    given = desired if quota is None else max(desired, queue.requested)
     asked = max(queue.requested, (replica.asked if replica else None) or 0)
     waits_for_all = job.spec.run_policy.start_policy == "AllReady"
     return PooledJob(
         name=job.metadata.name,
-        size=min(desired, promised) if queue.size is None else min(queue.size, promised),
-        held=max(live, promised),
+        size=min(given if queue.size is None else queue.size, promised),
+        held=max(live, promised) if quota is None else quota,
         desired=desired,
         requested=queue.requested,
         wanted=asked if spec.max_replicas is None else min(asked, spec.max_replicas),
@@ -126,7 +137,7 @@ def fact(
         waits_since=memory.waits_since,
         changed=_last_change(job, plans),
         is_kept=queue.size is not None
-        or not shares(job)
+        or not (shares(job) if quota is None else may_change(job))
         or bool(live and desired != spec.size and _awaits_plan(job, plans))
         or bool(promised and not live),
         may_grow_at=_may_grow_at(plans),
@@ -169,6 +180,20 @@ def _target(role: str, plan: ScalePlan, desired: int) -> int:
         return entry.replicas
     added = sum(each.role == role for each in plan.spec.create_pods)
     return desired + added - len(plan.spec.remove_pods)
+
+
+def waiting_in_vain(observed: Observed, promised: int) -> list[ScalePlan]:
+    """Return the pool's own plans that wait for more members than it would give now."""
+    role = elastic_role(observed.job)
+    replica = observed.job.status.replica_statuses.get(role)
+    desired = 0 if replica is None else replica.desired
+    return [
+        plan
+        for plan in waiting_items(observed)
+        if isinstance(plan, ScalePlan)
+        and plan.spec.source == "Pool"
+        and _target(role, plan, desired) > max(desired, promised)
+    ]
 
 
 def _awaits_plan(job: ElasticJob, plans: Sequence[ScalePlan]) -> bool:

@@ -146,3 +146,17 @@ async def test_a_pool_that_does_not_exist_is_one_line(api: PlayedApi, tmp_path: 
     code, shown, problems = await api.command(tmp_path, "pool", "describe", "gone")
     assert (code, shown) == (1, "")
     assert problems.startswith("error: ElasticPool ns/gone: ")
+
+
+async def test_a_page_of_a_pool_of_a_queue_names_the_queue_and_who_waits_for_its_quota(
+    tmp_path: Path,
+) -> None:
+    found = pool("queue", team="vision")
+    found["spec"] = {"clusterQueue": "research"}
+    answers = {**ANSWERS, "GET elasticpools/queue": found, "GET elasticpools": listed(found)}
+    code, shown, problems = await PlayedApi(answers).command(tmp_path, "pool", "describe", "queue")
+    assert code == 0, problems
+    lines = [" ".join(line.split()) for line in shown.splitlines()]
+    assert "Capacity the quota of ClusterQueue research" in lines
+    assert "Jobs 2 with quota; 1 jobs and Workloads wait" in lines
+    assert not any(line.startswith("night") for line in lines), "it is in no queue"

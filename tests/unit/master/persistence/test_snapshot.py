@@ -9,6 +9,7 @@ from pathlib import Path
 import msgspec
 import pytest
 from elasticjob_api import names
+from elasticjob_api.step_report import StepReport
 from elasticjob_api.v1 import shards_pb2
 from elasticjob_master.config import load
 from elasticjob_master.controller import Controller
@@ -135,6 +136,22 @@ async def test_a_request_whose_answer_was_lost_with_the_master_is_a_new_one() ->
     assert [shard.id for shard in ledger.lease("uid-1", 1, "other")] == [0]
     assert [shard.id for shard in ledger.lease("uid-0", 2, "lost")] == [1, 2]
     assert [shard.id for shard in ledger.lease("uid-0", 2, "lost")] == [1, 2], "sent twice"
+
+
+async def test_no_throughput_of_0_is_recorded_before_a_member_reports_to_a_new_master() -> None:
+    def train(master: Controller, step: int) -> None:
+        (member,) = master.members
+        master.step(member, StepReport(1, step, samples=32, seconds=1))
+
+    before = master_of("uid-0")
+    train(before, 5)
+    before.record_end()
+    after = next_master(snapshot.take(before, job_uid=""))
+    after.tick_monitors(0)
+    after.record_end()
+    train(after, 6)
+    after.record_end()
+    assert [each.samples_per_second for each in after.history.samples()] == [32, 32]
 
 
 def test_a_state_that_was_stored_before_is_read_and_stored_again_as_it_was() -> None:

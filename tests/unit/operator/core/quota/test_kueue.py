@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from elasticjob_api import names
 from elasticjob_api.meta import Json
+from elasticjob_api.pooled_jobs import KUEUE_QUEUE
 from elasticjob_kube.errors import NotFound
 from elasticjob_kube.resources import (
     ELASTIC_JOBS,
@@ -21,7 +22,7 @@ from elasticjob_kube.resources import (
     SCALE_PLANS,
     Resource,
 )
-from elasticjob_operator.core.model.workload import KUEUE_QUEUE, workload_name
+from elasticjob_operator.core.model.workload import workload_name
 from elasticjob_operator.decision_costs import DecisionCosts
 from elasticjob_operator.job_keys import JobKey
 from elasticjob_operator.reconcile import Reconciler
