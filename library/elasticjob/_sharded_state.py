@@ -119,7 +119,8 @@ class ShardedState(CommittedState):
         """Return the ranks that leave the job with this commit."""
         found: list[bool] = []
         while True:
-            before, found = found, self._gather(should_stop())
+            before = found
+            found = self._gather(should_stop())
             if found == before or not any(found):
                 return {rank for rank, leaves in enumerate(found) if leaves}
             time.sleep(_SETTLE_SECONDS)

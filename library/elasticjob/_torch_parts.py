@@ -220,15 +220,13 @@ def _transfer(
     for start in range(0, longest, tensors.CHUNK_BYTES):
         chunk = slice(start, start + tensors.CHUNK_BYTES)
         sent = {to: data[chunk].to(device) for to, data in outgoing.items()}
-        received = {
-            source: torch.empty_like(data[chunk], device=device)
-            for source, data in incoming.items()
-        }
+        received = {source: data[chunk].to(device) for source, data in incoming.items()}
         operations = [
             *(dist.P2POp(dist.isend, data, to) for to, data in sent.items() if data.numel()),
             *(dist.P2POp(dist.irecv, data, of) for of, data in received.items() if data.numel()),
         ]
         for work in dist.batch_isend_irecv(operations) if operations else ():
             work.wait()
-        for source, data in received.items():
-            incoming[source][chunk].copy_(data)
+        if device.type != "cpu":  # else they were received where they belong
+            for source, data in received.items():
+                incoming[source][chunk].copy_(data)
