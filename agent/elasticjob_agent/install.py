@@ -1,5 +1,8 @@
 """`elasticjob-agent install DIR`: copies the agent so that it runs in any image.
 
+An init container does it for its pod. The agent's image does it for pods that mount this image:
+there DIR is in the image, and `--run-at` names the path that it has in those pods.
+
 The worker's image may have another Python or none, another C library, no shell, no files at all.
 So everything from the interpreter down to the dynamic loader is copied from the agent's image:
 
@@ -51,8 +54,13 @@ class InstallError(Exception):
     """The agent cannot be installed from here, or into this directory."""
 
 
-def install(target: Path) -> str:
-    """Install the agent into a new directory; return a message, or raise InstallError."""
+def install(target: Path, run_at: Path | None = None) -> str:
+    """Install the agent into a new directory; return a message, or raise InstallError.
+
+    Args:
+        target: the new directory.
+        run_at: its path in the container that runs the agent; None if that is `target`.
+    """
     target = Path.cwd() / target  # not resolved: the other container has other links
     if target.exists():
         return f"the agent is already in {target}"
@@ -61,7 +69,7 @@ def install(target: Path) -> str:
     try:
         shutil.rmtree(part, ignore_errors=True)  # of an attempt that was killed
         part.mkdir(parents=True)
-        _fill(part, target)
+        _fill(part, run_at or target)
         part.rename(target)
     except OSError as error:
         shutil.rmtree(part, ignore_errors=True)
@@ -73,8 +81,8 @@ def install(target: Path) -> str:
     return f"installed the agent into {target}: {size / 1e6:.1f} MB"
 
 
-def _fill(part: Path, target: Path) -> None:
-    """Write the content of `target` into the directory `part`."""
+def _fill(part: Path, run_at: Path) -> None:
+    """Write the agent that runs at the path `run_at` into the directory `part`."""
     machine = os.uname().machine
     if machine not in MACHINES:
         raise InstallError(
@@ -92,15 +100,15 @@ def _fill(part: Path, target: Path) -> None:
     _copy_executable(loader, native / "ld.so")
     for name, path in _libraries(loader, interpreter, [*modules.rglob("*.so")]):
         shutil.copyfile(path, native / name)
-    _write_launchers(part / "bin", target, machine)
+    _write_launchers(part / "bin", run_at, machine)
     py_spy = Path(sys.executable).with_name("py-spy")  # a static program
     if py_spy.exists():
         _copy_executable(py_spy, part / "bin" / "py-spy")
 
 
-def _write_launchers(folder: Path, target: Path, machine: str) -> None:
-    native = target / "lib"
-    python = target / "bin" / "python3"
+def _write_launchers(folder: Path, run_at: Path, machine: str) -> None:
+    native = run_at / "lib"
+    python = run_at / "bin" / "python3"
     # The interpreter finds its modules, and the program for further interpreters, by argv[0].
     started = [native / "ld.so", "--library-path", native, "--argv0", python, native / "python"]
     programs = {

@@ -72,17 +72,23 @@ def main(arguments: Sequence[str] | None = None) -> int:
         metavar="DIR",
         help="the new directory, which has the same path in the other container",
     )
-    copy.set_defaults(work=lambda given: _install(given.directory))
+    copy.add_argument(
+        "--run-at",
+        type=Path,
+        metavar="PATH",
+        help="the path of the directory in the other container, if it is not DIR",
+    )
+    copy.set_defaults(work=lambda given: _install(given.directory, given.run_at))
     given = parser.parse_args(arguments)
     code: int = given.work(given)
     return code
 
 
-def _install(directory: Path) -> int:
+def _install(directory: Path, run_at: Path | None) -> int:
     from elasticjob_agent import install  # only here: `run` does not need its imports
 
     try:
-        sys.stdout.write(f"elasticjob-agent: {install.install(directory)}\n")
+        sys.stdout.write(f"elasticjob-agent: {install.install(directory, run_at)}\n")
     except install.InstallError as error:
         return _refuse(str(error), os.EX_CANTCREAT)
     return 0

@@ -14,6 +14,7 @@ from elasticjob_api.resources import ResourceLimits
 MAX_INT32 = 2_147_483_647
 """The greatest number in fields without a natural bound, as in Kubernetes; 68 years in seconds."""
 Image = Annotated[str, Meta(max_length=1024)]
+AgentSource = Literal["InitContainer", "ImageVolume", "Image"]
 DEFAULT_EFFICIENCY = 0.5
 MIN_PRICE = 1e-6
 MAX_PRICE = 1e6
@@ -24,15 +25,20 @@ class Agent(Object, frozen=True):
     """How the agent gets into the worker pods, and how it starts their processes."""
 
     source: Annotated[
-        Literal["InitContainer", "Image"],
+        AgentSource,
         Meta(
             description="InitContainer: an init container copies the agent into the pod, and the "
-            "image needs no change. Image: the image has elasticjob-agent on its PATH."
+            "image needs no change. ImageVolume: the pod mounts the agent's image instead, which "
+            "needs Kubernetes 1.35 and a runtime with image volumes, such as containerd 2.1. "
+            "Image: the image has elasticjob-agent on its PATH."
         ),
     ] = "InitContainer"
     image: Annotated[
         Image | None,
-        Meta(description="Image of the init container; unset: the operator's --agent-image."),
+        Meta(
+            description="Image of the init container or of the volume; unset: the operator's "
+            "--agent-image."
+        ),
     ] = None
     standby: Annotated[
         Literal["None", "Auto", "Always"],

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from functools import partial
 
 import pytest
@@ -15,6 +16,7 @@ from tests.support.wait import until
 
 SECONDS = 120.0
 PROGRAMS = f"{names.AGENT_DIRECTORY}/agent/bin"
+NO_IMAGE_VOLUMES = "needs nodes whose runtime mounts images: containerd 2.1 or newer"
 ANYBODY = {
     "runAsNonRoot": True,
     "runAsUser": 12345,
@@ -23,6 +25,14 @@ ANYBODY = {
     "capabilities": {"drop": ["ALL"]},
 }
 """The security context of a container that runs as any user, on a read-only disk."""
+
+
+def mounts_images(sandbox: Sandbox) -> bool:
+    """Return whether the runtimes of all nodes are containerd 2.1 or newer."""
+    path = "jsonpath={.items[*].status.nodeInfo.containerRuntimeVersion}"
+    runtimes = sandbox.kubectl("get", "nodes", "-o", path).split()
+    versions = [re.match(r"containerd://(\d+)\.(\d+)", runtime) for runtime in runtimes]
+    return all(found and tuple(map(int, found.groups())) >= (2, 1) for found in versions)
 
 
 async def succeeded(sandbox: Sandbox, observer: JobObserver) -> list[str]:
@@ -44,10 +54,15 @@ async def succeeded(sandbox: Sandbox, observer: JobObserver) -> list[str]:
 
 
 @pytest.mark.thorough
-async def test_a_job_gets_the_agent_by_default(sandbox: Sandbox) -> None:
-    sandbox.apply(
-        plain_job(images.PLAIN, ["sh", "-c", "echo rank=$ELASTICJOB_RANK/$ELASTICJOB_WORLD_SIZE"])
+@pytest.mark.parametrize("agent", [{}, {"source": "ImageVolume"}], ids=["default", "image volume"])
+async def test_a_job_gets_the_agent(sandbox: Sandbox, agent: dict[str, str]) -> None:
+    if agent and sandbox.cluster.real and not mounts_images(sandbox):
+        pytest.skip(NO_IMAGE_VOLUMES)
+    made = plain_job(
+        images.PLAIN, ["sh", "-c", "echo rank=$ELASTICJOB_RANK/$ELASTICJOB_WORLD_SIZE"]
     )
+    made["spec"]["agent"] = agent
+    sandbox.apply(made)
     async with sandbox.observe("plain") as observer:
         logs = await succeeded(sandbox, observer)
     assert sorted(line for log in logs for line in log.split() if line.startswith("rank=")) == [
@@ -130,6 +145,52 @@ async def test_an_image_with_one_static_program_trains_as_any_user_on_a_read_onl
     sandbox.kubectl(
         "wait", "--for=delete", "pod", "-l", f"{names.LABEL_ROLE}=worker", "--timeout=60s"
     )
+
+
+@pytest.mark.guarantee("image-without-python")
+@pytest.mark.real_node
+async def test_the_agents_mounted_image_runs_in_any_image_as_any_user_on_a_read_only_disk(
+    sandbox: Sandbox,
+) -> None:
+    if not mounts_images(sandbox):
+        pytest.skip(NO_IMAGE_VOLUMES)
+    script = """
+        if command -v python python3; then exit 9; fi
+        find /elasticjob/ -type f -perm /6000 2>/dev/null
+        echo rank=$ELASTICJOB_RANK/$ELASTICJOB_WORLD_SIZE
+    """
+    made = plain_job(images.PLAIN, ["sh", "-c", script])
+    made["spec"]["agent"] = {"source": "ImageVolume"}
+    worker = made["spec"]["replicaSpecs"]["worker"]
+    worker["template"]["spec"]["containers"][0]["securityContext"] = ANYBODY
+    sandbox.apply(made)
+    async with sandbox.observe("plain") as observer:
+        logs = await succeeded(sandbox, observer)
+    # The mounted image has no program with the rights of another user.
+    assert not any("/elasticjob/" in log for log in logs), logs
+    assert sorted(log.splitlines()[-1] for log in logs) == ["rank=0/2", "rank=1/2"]
+
+
+@pytest.mark.guarantee("pods-that-cannot-start")
+@pytest.mark.real_node
+async def test_a_job_on_a_runtime_that_mounts_no_images_waits_and_says_what_to_set(
+    sandbox: Sandbox,
+) -> None:
+    if mounts_images(sandbox):
+        pytest.skip("needs a node whose runtime mounts no images: containerd before 2.1")
+    made = plain_job(images.PLAIN, ["true"])
+    made["spec"]["agent"] = {"source": "ImageVolume"}
+    sandbox.apply(made)
+    async with sandbox.observe("plain") as observer:
+        await observer.until(
+            "the cause and the remedy in the job's message",
+            lambda: bool(
+                observer.job
+                and "CreateContainerError" in observer.job.status.message
+                and "submit the job again with InitContainer" in observer.job.status.message
+            ),
+            seconds=SECONDS,
+        )
 
 
 @pytest.mark.real_node

@@ -33,8 +33,11 @@ GIVEN = {
 }
 
 
-def install(folder: Path, *before: str, umask: int = 0o022) -> subprocess.CompletedProcess[str]:
+def install(
+    folder: Path, *before: str, umask: int = 0o022, run_at: Path | None = None
+) -> subprocess.CompletedProcess[str]:
     command = [*before, AGENT, "install", str(folder)]
+    command += ["--run-at", str(run_at)] if run_at else []
     return subprocess.run(
         command, capture_output=True, text=True, timeout=60, check=False, umask=umask
     )
@@ -93,6 +96,17 @@ async def test_an_installed_agent_runs_a_command_in_an_empty_root(
     program = (*in_empty_root, str(installed / "bin" / "elasticjob-agent"))
     out = await ending(fake_master, run, program, str(installed / "bin" / "python3"), "-c", script)
     assert out == f"{sorted({'dev', 'proc', installed.parts[1]})} False\n"
+
+
+def test_an_agent_in_an_image_runs_where_this_image_is_mounted(tmp_path: Path) -> None:
+    image = tmp_path / "image"
+    mounted = tmp_path / "mounted"
+    done = install(image / "agent", run_at=mounted / "agent")
+    assert done.returncode == 0, done.stderr
+    image.rename(mounted)
+    command = [str(mounted / "agent" / "bin" / "elasticjob-agent"), "--version"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    assert (done.returncode, done.stdout.strip()) == (0, elasticjob_agent.VERSION), done.stderr
 
 
 def test_every_module_of_the_agent_loads_in_an_empty_root(

@@ -8,13 +8,8 @@ from elasticjob_api.job_policies import MasterSpec
 from elasticjob_api.meta import Json
 from elasticjob_api.pod_identity import MemberIdentity
 
-from elasticjob_operator.core.manifests.pods import (
-    NON_ROOT,
-    UNPRIVILEGED,
-    from_secret,
-    identity_variables,
-    manifest,
-)
+from elasticjob_operator.core.manifests.pods import from_secret, identity_variables, manifest
+from elasticjob_operator.core.manifests.security_contexts import NON_ROOT, UNPRIVILEGED
 from elasticjob_operator.core.model.observed import Defaults
 from elasticjob_operator.core.traces import job_context
 

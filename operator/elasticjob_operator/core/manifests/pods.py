@@ -15,6 +15,7 @@ from elasticjob_api.pod_identity import MemberIdentity
 from elasticjob_api.quantity import parse_quantity
 
 from elasticjob_operator.core.manifests import claims, gang, launcher
+from elasticjob_operator.core.manifests.agent_files import add_agent, agent_program, mounts_agent
 from elasticjob_operator.core.manifests.process_variables import hidden_from_kubelet
 from elasticjob_operator.core.model.identity import identity_of, pod_labels
 from elasticjob_operator.core.model.limit_ranges import Bounds
@@ -22,17 +23,6 @@ from elasticjob_operator.core.model.observed import Defaults, owner_reference
 
 _EVICTABLE_VOLUMES = "cluster-autoscaler.kubernetes.io/safe-to-evict-local-volumes"
 _OWN_VOLUMES = (names.AGENT, names.STATE, names.HOST_FILES)
-_INSTALLED_AGENT = f"{names.AGENT_DIRECTORY}/agent"
-_AGENT_VOLUME_LIMIT = "256Mi"
-UNPRIVILEGED = {
-    "allowPrivilegeEscalation": False,
-    "readOnlyRootFilesystem": True,
-    "capabilities": {"drop": ["ALL"]},
-}
-NON_ROOT = {"runAsNonRoot": True, "seccompProfile": {"type": "RuntimeDefault"}}
-"""With `UNPRIVILEGED`, the requirements of the Pod Security level `restricted`."""
-_RESTRICTED = {**NON_ROOT, **UNPRIVILEGED, "runAsUser": 65532, "runAsGroup": 65532}
-_INSTALL_RESOURCES = {"cpu": "500m", "memory": "128Mi", "ephemeral-storage": _AGENT_VOLUME_LIMIT}
 _READY_WHEN_REGISTERED = {
     "tcpSocket": {"port": names.AGENT_READY_PORT},
     "periodSeconds": 2,
@@ -91,8 +81,8 @@ def member_pod(
     if not (pod_spec.get("serviceAccountName") or pod_spec.get("serviceAccount")):
         # Members do not need the API server; a template that does sets an account or this field.
         pod_spec.setdefault("automountServiceAccountToken", False)
-    if spec.managed and job.spec.agent.source == "InitContainer":
-        _add_agent(pod_spec, job.spec.agent.image or defaults.agent_image)
+    if mounts_agent(job, managed=spec.managed):
+        add_agent(pod_spec, job, defaults.agent_image)
     if spec.managed and job.spec.agent.state_memory:
         _add_state_volume(pod_spec, job.spec.agent.state_memory)
     if launcher.has_host_files(job, role):
@@ -121,8 +111,9 @@ def _evictable_volumes(template: Mapping[str, Any], pod_spec: Json) -> dict[str,
 
     Without it no node with a member is ever removed.
     """
-    volumes = (volume.get("name") for volume in pod_spec.get("volumes") or ())
-    ours = [name for name in volumes if name in _OWN_VOLUMES]
+    volumes = pod_spec.get("volumes") or ()
+    folders = (volume.get("name") for volume in volumes if "emptyDir" in volume)
+    ours = [name for name in folders if name in _OWN_VOLUMES]
     if not ours:
         return {}
     annotations = (template.get("metadata") or {}).get("annotations") or {}
@@ -194,9 +185,6 @@ def _member_container(
     spec: ReplicaSpec,
     container: Json,
 ) -> Json:
-    agent = (
-        names.AGENT if job.spec.agent.source == "Image" else f"{_INSTALLED_AGENT}/bin/{names.AGENT}"
-    )
     container = {**container, **hidden_from_kubelet(job, container)}
     # On the node's network the agents of two members would use the same port.
     on_node_network = bool(spec.template["spec"].get("hostNetwork"))
@@ -205,17 +193,13 @@ def _member_container(
     user_env = [
         variable for variable in container.get("env") or () if variable.get("name") not in reserved
     ]
-    changed = {
+    return {
         "terminationMessagePolicy": "FallbackToLogsOnError",
         **({} if on_node_network else {"readinessProbe": _READY_WHEN_REGISTERED}),
         **container,
-        **_agent_command(agent, container),
+        **_agent_command(agent_program(job.spec.agent.source), container),
         "env": [*agent_env, *user_env],
     }
-    if job.spec.agent.source == "InitContainer":
-        mount = {"name": names.AGENT, "mountPath": names.AGENT_DIRECTORY, "readOnly": True}
-        changed["volumeMounts"] = [*(container.get("volumeMounts") or ()), mount]
-    return changed
 
 
 def agent_variables(
@@ -273,26 +257,6 @@ def _agent_command(agent: str, container: Json) -> Json:
     }
 
 
-def _add_agent(pod_spec: Json, image: str) -> None:
-    """Add an init container that copies the agent into a volume of the pod.
-
-    It requests no more of any resource than the first container. So the pod's quality-of-service
-    class, and its share of a node and of a quota, do not change.
-    """
-    install = {
-        "name": names.AGENT,
-        "image": image,
-        "command": [names.AGENT, "install", _INSTALLED_AGENT],
-        "resources": _install_resources(pod_spec["containers"][0].get("resources") or {}),
-        "securityContext": _RESTRICTED,
-        "terminationMessagePolicy": "FallbackToLogsOnError",
-        "volumeMounts": [{"name": names.AGENT, "mountPath": names.AGENT_DIRECTORY}],
-    }
-    pod_spec["initContainers"] = [install, *(pod_spec.get("initContainers") or ())]
-    volume = {"name": names.AGENT, "emptyDir": {"sizeLimit": _AGENT_VOLUME_LIMIT}}
-    pod_spec["volumes"] = [*(pod_spec.get("volumes") or ()), volume]
-
-
 def _add_state_volume(pod_spec: Json, size: int | str) -> None:
     """Mount a volume in memory into the first container."""
     mount = {"name": names.STATE, "mountPath": names.STATE_DIRECTORY}
@@ -323,18 +287,6 @@ def within_bounds(job: ElasticJob, pod: Mapping[str, Any], bounds: Bounds) -> Ma
         if kind in pod["spec"]
     }
     return {**pod, "spec": {**pod["spec"], **fitted}}
-
-
-def _install_resources(resources: Json) -> Json:
-    return {
-        kind: {
-            name: min(amounts[name], sufficient, key=parse_quantity)
-            for name, sufficient in _INSTALL_RESOURCES.items()
-            if name in amounts
-        }
-        for kind, amounts in resources.items()
-        if kind in ("requests", "limits") and amounts
-    }
 
 
 def identity_variables(job: ElasticJob) -> list[Json]:

@@ -17,6 +17,7 @@ from elasticjob_api.reserved_variables import reserved_variable_error
 from elasticjob_api.resources import amount_error, bounded_resource, is_extended, name_error
 
 from elasticjob_operator.core.manifests import gang, launcher
+from elasticjob_operator.core.manifests.agent_files import mounts_agent
 from elasticjob_operator.core.manifests.pods import agent_variables
 
 MAX_SPEC_BYTES = 512 * 1024
@@ -92,8 +93,8 @@ def validation_error(job: ElasticJob) -> str | None:
             return error
         if error := _port_error(job, spec):
             return f"{field}.spec.{error}"
-        installs_agent = spec.managed and job.spec.agent.source == "InitContainer"
-        if installs_agent and (error := _reserved_name_error(spec.template["spec"], field)):
+        has_volume = mounts_agent(job, managed=spec.managed)
+        if has_volume and (error := _reserved_name_error(spec.template["spec"], field)):
             return error
     if error := _resource_limits_error(job):
         return error

@@ -18,6 +18,7 @@ from elasticjob_api.limits import MAX_COUNTER
 from elasticjob_api.times import format_time
 from msgspec.structs import replace
 
+from elasticjob_operator.core.manifests.agent_files import INSTALLED_AGENT
 from elasticjob_operator.core.members.backoff import run_times
 from elasticjob_operator.core.model.pod import ContainerStatus, Pod, Terminated
 
@@ -25,6 +26,13 @@ _MAX_CHARACTERS = 256
 _MAX_SIGNAL = 255
 _MAX_MOUNTS = 5
 _CREATE_IT = "create what does not exist, or delete the job and submit it again"
+_NO_AGENT = (
+    "spec.agent.source is ImageVolume: that needs Kubernetes 1.35 or newer, a container runtime on "
+    "the node that mounts images, such as containerd 2.1, and the folder /agent in the agent's "
+    "image; without them, submit the job again with InitContainer"
+)
+_NOT_STARTED = ("StartError", "ContainerCannotRun", "RunContainerError", "CreateContainerError")
+"""Reasons of a container that the runtime could not create or start."""
 
 
 def describe(pod: Pod) -> str:
@@ -42,7 +50,8 @@ def describe(pod: Pod) -> str:
         parts.insert(0, f"{container}exit code {code}" if parts else container + exit_text(code))
     head = ", ".join(parts) or f"phase {pod.status.phase}"
     message = cause_first(last_words(pod), MAX_MESSAGE, code)
-    return f"{head}: {message}" if message else head
+    hint = _agent_hint(pod, terminated.reason if terminated else "", message)
+    return f"{head}: {message}{hint}" if message else head
 
 
 def last_words(pod: Pod) -> str:
@@ -89,6 +98,7 @@ def why_pending(pod: Pod) -> str:
             "PodInitializing",
         ):
             hint = f"; {_CREATE_IT}" if waiting.reason == "CreateContainerConfigError" else ""
+            hint = hint or _agent_hint(pod, waiting.reason, waiting.message)
             return f"{waiting.reason}: {waiting.message}{hint}"
     absent = {each.type: each for each in pod.status.conditions if each.status == "False"}
     if scheduled := absent.get("PodScheduled"):
@@ -99,6 +109,20 @@ def why_pending(pod: Pod) -> str:
             more = f" and {len(mounts) - _MAX_MOUNTS} more" if len(mounts) > _MAX_MOUNTS else ""
             return f"it mounts {', '.join(mounts[:_MAX_MOUNTS])}{more}; {_CREATE_IT}"
     return ""
+
+
+def _agent_hint(pod: Pod, reason: str, message: str) -> str:
+    """Return what to do if a container has not started because its image volume has no agent.
+
+    An API server without image volumes drops the volume: then the agent's program does not exist,
+    and no init container has copied it.
+    """
+    if reason not in _NOT_STARTED:
+        return ""
+    has_volume = any(each.name == names.AGENT and each.image for each in pod.spec.volumes)
+    was_copied = any(each.name == names.AGENT for each in pod.status.init_container_statuses)
+    is_dropped = not was_copied and f"{INSTALLED_AGENT}/" in message
+    return f"; {_NO_AGENT}" if has_volume or is_dropped else ""
 
 
 def with_failure(

@@ -76,9 +76,17 @@ class VolumeSource(Object, frozen=True):
     optional: bool | None = None
 
 
-class Volume(Object, frozen=True):
-    """A volume, by the object that must exist before the kubelet can mount it."""
+class ImageSource(Object, frozen=True):
+    """The image that a volume shows."""
 
+    reference: str = ""
+
+
+class Volume(Object, frozen=True):
+    """A volume, by the object that must exist before the kubelet can mount it, or its image."""
+
+    name: str = ""
+    image: ImageSource | None = None
     config_map: VolumeSource | None = None
     secret: VolumeSource | None = None
     persistent_volume_claim: VolumeSource | None = None

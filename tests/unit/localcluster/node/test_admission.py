@@ -189,6 +189,16 @@ def test_a_pod_whose_agent_comes_from_an_init_container_runs_without_that_contai
     assert asked.init_containers == []
 
 
+def test_a_pod_whose_agent_comes_from_an_image_volume_runs_without_that_volume() -> None:
+    volume = {"name": names.AGENT, "image": {"reference": "master:1"}}
+    mount = {"name": names.AGENT, "mountPath": names.AGENT_DIRECTORY, "readOnly": True}
+    assert rejection(pod({"volumes": [volume]}, volumeMounts=[mount]), USER) is None
+    theirs = {"name": "data", "image": {"reference": "data:1"}}
+    assert "spec.volumes[0].image: nothing can be mounted" in str(
+        rejection(pod({"volumes": [theirs]}), USER)
+    )
+
+
 def test_a_launcher_runs_without_the_volume_on_which_it_would_find_the_hosts() -> None:
     mount = {"name": names.HOST_FILES, "mountPath": names.HOST_FILES_DIRECTORY}
     asked = pod({"volumes": [{"name": names.HOST_FILES, "emptyDir": {}}]}, volumeMounts=[mount])

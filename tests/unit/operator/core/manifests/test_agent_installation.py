@@ -8,6 +8,7 @@ import msgspec
 import pytest
 from elasticjob_api import names
 from elasticjob_api.elasticjob import ElasticJob
+from elasticjob_api.job_policies import AgentSource
 from elasticjob_api.meta import Json
 from elasticjob_operator import config
 from elasticjob_operator.core.manifests.pods import member_pod
@@ -30,12 +31,15 @@ def job(spec: Json | None = None, *, agent: Json | None = None, **container: Any
     return msgspec.convert(body, ElasticJob)
 
 
-def pod(made: ElasticJob, resources: Json | None = None) -> Json:
+def member_of(made: ElasticJob, resources: Json | None = None) -> Json:
     defaults = Defaults("m:1", "a:1")
-    whole = member_pod(
+    return member_pod(
         made, "worker", 0, 0, resources=resources or {}, restarts=0, defaults=defaults
     )
-    spec: Json = whole["spec"]
+
+
+def pod(made: ElasticJob, resources: Json | None = None) -> Json:
+    spec: Json = member_of(made, resources)["spec"]
     return spec
 
 
@@ -66,6 +70,22 @@ def test_an_image_that_has_the_agent_gets_neither_container_nor_volume() -> None
     made = pod(job(agent={"source": "Image"}))
     assert made["containers"][0]["command"] == ["elasticjob-agent", "run", "--"]
     assert not {"initContainers", "volumes"} & set(made)
+
+
+def test_an_image_volume_brings_the_agent_without_a_container_a_copy_or_a_local_volume() -> None:
+    mine = {"name": "mine", "image": "i:1"}
+    copied = pod(job({"initContainers": [mine]}))
+    whole = member_of(job({"initContainers": [mine]}, agent={"source": "ImageVolume"}))
+    mounted = whole["spec"]
+    assert mounted["initContainers"] == [mine]
+    assert mounted["volumes"] == [{"name": names.AGENT, "image": {"reference": "a:1"}}]
+    assert mounted["containers"] == copied["containers"], "the agent is at the same path"
+    local = "cluster-autoscaler.kubernetes.io/safe-to-evict-local-volumes"
+    assert local not in whole["metadata"]["annotations"]
+    assert local in member_of(job())["metadata"]["annotations"]
+    mine_too = pod(job(agent={"source": "ImageVolume", "image": "mine:4"}))
+    assert mine_too["volumes"][0]["image"] == {"reference": "mine:4"}
+    assert "initContainers" not in mine_too
 
 
 @pytest.mark.parametrize(
@@ -135,12 +155,15 @@ def test_a_template_that_takes_the_agents_names_is_refused_by_its_field(
     why = validation_error(made)
     assert why is not None
     assert why.startswith(f"spec.replicaSpecs.worker.template.spec.{field}: ")
-    as_image = msgspec.structs.replace(
-        made.spec, agent=msgspec.structs.replace(made.spec.agent, source="Image")
-    )
-    assert validation_error(msgspec.structs.replace(made, spec=as_image)) is None, (
+    assert validation_error(with_source(made, "ImageVolume")) == why
+    assert validation_error(with_source(made, "Image")) is None, (
         "they are the user's where nothing is installed"
     )
+
+
+def with_source(made: ElasticJob, source: AgentSource) -> ElasticJob:
+    agent = msgspec.structs.replace(made.spec.agent, source=source)
+    return msgspec.structs.replace(made, spec=msgspec.structs.replace(made.spec, agent=agent))
 
 
 def test_a_mount_next_to_the_agents_directory_belongs_to_the_user() -> None:

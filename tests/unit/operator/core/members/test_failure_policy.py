@@ -23,7 +23,7 @@ from elasticjob_operator.core.members.failure_policy import (
 )
 from elasticjob_operator.core.members.more_memory import increased_memory
 from elasticjob_operator.core.members.pod_reports import describe, why_pending
-from elasticjob_operator.core.model.pod import Pod
+from elasticjob_operator.core.model.pod import ImageSource, Pod, PodSpec, Volume
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -310,6 +310,28 @@ def test_an_init_container_that_fails_is_the_cause() -> None:
     failed = pod(initContainerStatuses=[{"name": "prepare", "state": {"terminated": terminated}}])
     assert classify(failed).action == "FailJob"
     assert describe(failed) == "container prepare: exit code 127: sh: prepare: not found"
+
+
+MISSING = 'exec: "/elasticjob/agent/bin/elasticjob-agent": no such file or directory'
+REMEDY = "submit the job again with InitContainer"
+
+
+def test_a_container_whose_image_volume_has_no_agent_says_what_to_set() -> None:
+    waiting = {"reason": "CreateContainerError", "message": "failed to generate spec"}
+    status = {"name": "train", "state": {"waiting": waiting}}
+    mounted = PodSpec(volumes=[Volume(name=names.AGENT, image=ImageSource("m:1"))])
+    waits = msgspec.structs.replace(pod(containerStatuses=[status]), spec=mounted)
+    assert why_pending(waits).endswith(REMEDY)
+    assert why_pending(pod(containerStatuses=[status])).endswith("failed to generate spec"), (
+        "the volume of another source is not the cause"
+    )
+    dropped = pod(128, "StartError", words=MISSING)
+    assert describe(dropped).startswith(f"exit code 128, StartError: {MISSING}; ")
+    assert describe(dropped).endswith(REMEDY), "an API server without the feature drops the volume"
+    assert classify(dropped).action == "FailJob"
+    copied = {"name": names.AGENT, "state": {"terminated": {"exitCode": 0}}}
+    shadowed = pod(128, "StartError", words=MISSING, initContainerStatuses=[copied])
+    assert describe(shadowed).endswith(MISSING)
 
 
 def test_a_pod_that_waits_says_why() -> None:
