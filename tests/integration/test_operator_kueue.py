@@ -344,6 +344,11 @@ async def test_a_job_gives_members_for_a_workload_of_higher_priority_and_is_not_
         pool: Json = {"clusterQueue": namespace, "cooldownSeconds": 1}
         with pytest.raises(Refused, match="give capacity or clusterQueue, not both"):
             await create(kube, namespace, ELASTIC_POOLS, "both", **pool, capacity={"cpu": 1})
+        for wrong in (pool, {"policy": "Fair"}):
+            with pytest.raises(Refused, match="suspendLowerPriority is for policy Priority"):
+                await create(
+                    kube, namespace, ELASTIC_POOLS, "wrong", **wrong, suspendLowerPriority=True
+                )
         await create(kube, namespace, ELASTIC_POOLS, "pool", **pool)
         await kube.create(ELASTIC_JOBS, namespace, queued("low", 4))
         await settled(kube, namespace, 4, "low")
