@@ -66,7 +66,7 @@ async def _many(bench: BenchCluster, number: int, workers: int, *, role: str) ->
         _ROUNDS,
         lambda: _bare_seconds(bench, number, pods_each, role=role),
         lambda: seconds_of_jobs(bench, number, workers, role=role),
-        lambda: _seconds_of_same_requests(bench, number, workers, role=role),
+        lambda: seconds_of_same_requests(bench, number, workers, role=role),
     )
     return Result(ours, limits, "s", same_requests=same)
 
@@ -199,7 +199,7 @@ async def _bare_seconds(bench: BenchCluster, number: int, pods_each: int, *, rol
         return seconds + await create_all(bench.cluster, PODS.path(namespace), pods)
 
 
-async def _seconds_of_same_requests(
+async def seconds_of_same_requests(
     bench: BenchCluster, number: int, workers: int, *, role: str
 ) -> float:
     """Return what the operator's requests for new jobs take if a bare client sends them.

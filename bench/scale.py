@@ -27,7 +27,7 @@ from elasticjob_operator.store import Store
 from bench import jobs
 from bench.bench_cluster import BenchCluster
 from bench.figure import Result
-from bench.pod_creation import raw_seconds, seconds_of_jobs
+from bench.pod_creation import raw_seconds, seconds_of_jobs, seconds_of_same_requests
 
 _JOBS = 10_000
 _PODS_EACH = 100
@@ -42,11 +42,13 @@ _PAUSE_SECONDS = 0.3
 async def jobs_1000x2(bench: BenchCluster) -> Result:
     """1,000 jobs with two workers each, until all workers have been created.
 
-    The limit is bare creates of as many workers, without jobs and masters.
+    The limit is bare creates of as many workers, without jobs and masters. The same requests are
+    all that the operator sends until these workers exist.
     """
     ours = await seconds_of_jobs(bench, 1000, 2)
     limit = await raw_seconds(bench, 2000)
-    return Result([ours], [limit], "s")
+    same = await seconds_of_same_requests(bench, 1000, 2, role=names.ROLE_WORKER)
+    return Result([ours], [limit], "s", same_requests=[same])
 
 
 async def beside_10000(bench: BenchCluster) -> Result:

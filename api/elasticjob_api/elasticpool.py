@@ -80,7 +80,22 @@ class ElasticPoolSpec(Object, frozen=True):
         Meta(description="The least seconds from one change of a job's size to the next one."),
     ] = 60
 
+    suspend_lower_priority: Annotated[
+        bool,
+        Meta(
+            description="For Priority: whether jobs are suspended for one of a higher priority "
+            "that cannot start although all have shrunk to `minReplicas`."
+        ),
+    ] = False
+
     RULES: ClassVar[tuple[Rule, ...]] = (
+        Rule(
+            "!has(self.suspendLowerPriority) || !self.suspendLowerPriority || "
+            "(!has(self.policy) || self.policy == 'Priority') && !has(self.clusterQueue)",
+            "suspendLowerPriority is for policy Priority without clusterQueue: Fair and "
+            "Throughput suspend nobody, and Kueue preempts by itself",
+            field=".suspendLowerPriority",
+        ),
         Rule(
             "!has(self.clusterQueue) || !has(self.capacity)",
             "give capacity or clusterQueue, not both: a ClusterQueue has its own quota",

@@ -75,7 +75,8 @@ class PoolSharing:
             sharing = share(rules, found, now)
             self._promise(pool, jobs, found, sharing, now)
         try:
-            made = [await self._create_plan(jobs[each.job], each) for each in sharing.resizes]
+            made = [f"{job} 0: suspended {why}" for job, why in sharing.suspended.items()]
+            made += [await self._create_plan(jobs[each.job], each) for each in sharing.resizes]
             status = status_of(pool, resources, rules, found, sharing, now, made)
             of_nodes = self.store.pools.of_nodes
             if of_nodes is not None and not self.store.pools.has_effect(pool):
@@ -197,9 +198,12 @@ class PoolSharing:
             memory = memories[job.metadata.uid]
             waits = fact.name in sharing.waiting
             memory.waits_since = (memory.waits_since or now) if waits else None
-            promised = max(sharing.promised[fact.name], fact.size)
-            if memory.promised != promised:
+            kept = 0 if fact.name in sharing.suspended else fact.size
+            promised = max(sharing.promised[fact.name], kept)
+            suspended = sharing.suspended.get(fact.name, "" if promised else memory.suspended)
+            if (memory.promised, memory.suspended) != (promised, suspended):
                 memory.promised = promised
+                memory.suspended = suspended
                 self.reconcile_job(key_of(job))
             ready = self.store.pods.of(identity_of(job)).of(elastic_role(job)).ready_count
             facts.remember(memory, job, fact, ready, now)

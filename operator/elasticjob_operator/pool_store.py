@@ -130,7 +130,7 @@ class PoolStore:
         if pool is None or not shares(job):
             return None
         memory = self._memories.get(pool.metadata.uid, {}).get(job.metadata.uid, Memory())
-        return PoolShare(pool.metadata.name, elastic_role(job), memory.promised)
+        return PoolShare(pool.metadata.name, elastic_role(job), memory.promised, memory.suspended)
 
     def memories(self, pool: ElasticPool) -> dict[str, Memory]:
         """Return what is remembered of a pool's jobs, by their UIDs."""

@@ -44,6 +44,16 @@ def pool(name: str, **spec: Any) -> Json:
     }
 
 
+def priority(name: str) -> Json:
+    """Return a priority class above that of other pods."""
+    return {
+        "apiVersion": "scheduling.k8s.io/v1",
+        "kind": "PriorityClass",
+        "metadata": {"name": name},
+        "value": 1000,
+    }
+
+
 def trained(folder: Path) -> Counter[str]:
     """Return how often each shard was trained."""
     return Counter(line for path in folder.glob("trained-*") for line in path.read_text().split())
@@ -54,16 +64,7 @@ def test_a_job_of_higher_priority_gets_members_of_a_full_pool_and_gives_them_bac
     sandbox: Sandbox, folder: Path
 ) -> None:
     urgent = f"urgent-{sandbox.namespace}"
-    sandbox.apply(
-        pool("shared"),
-        {
-            "apiVersion": "scheduling.k8s.io/v1",
-            "kind": "PriorityClass",
-            "metadata": {"name": urgent},
-            "value": 1000,
-        },
-        sharded("low", folder / "low", 5),
-    )
+    sandbox.apply(pool("shared"), priority(urgent), sharded("low", folder / "low", 5))
     low = KubectlUser(sandbox, "low", folder / "low")
     low.until("the pool is full", lambda: low.at_rest(5))
 
@@ -77,6 +78,34 @@ def test_a_job_of_higher_priority_gets_members_of_a_full_pool_and_gives_them_bac
 
     high.wait("ej/high", ".status.phase", "Succeeded")
     low.until("the members are back", lambda: low.at_rest(5))
+    low.until("the low job has ended", lambda: low.status()["phase"] == "Succeeded", seconds=150)
+    for job in (low, high):
+        counts = trained(job.folder)
+        assert len(counts) == SHARDS[job.job]
+        assert set(counts.values()) == {1}
+    sandbox.kubectl("delete", "priorityclass", urgent)
+
+
+@pytest.mark.guarantee("pool-shares")
+@pytest.mark.thorough
+def test_a_job_that_is_suspended_as_the_last_resort_trains_each_shard_once(
+    sandbox: Sandbox, folder: Path
+) -> None:
+    urgent = f"urgent-{sandbox.namespace}"
+    fixed = sharded("low", folder / "low", 5)
+    fixed["spec"]["replicaSpecs"]["worker"]["minReplicas"] = 5
+    sandbox.apply(pool("shared", suspendLowerPriority=True), priority(urgent), fixed)
+    low = KubectlUser(sandbox, "low", folder / "low")
+    low.until("the pool is full", lambda: low.at_rest(5))
+
+    sandbox.apply(sharded("high", folder / "high", 2, priorityClassName=urgent))
+    high = KubectlUser(sandbox, "high", folder / "high")
+    high.until("the urgent job has its members", lambda: high.at_rest(2))
+    assert low.status()["phase"] == "Suspended"
+    assert "suspended for high (0 of 2 members, priority 1000)" in low.status()["message"]
+
+    high.wait("ej/high", ".status.phase", "Succeeded")
+    low.until("the low job has resumed", lambda: low.at_rest(5))
     low.until("the low job has ended", lambda: low.status()["phase"] == "Succeeded", seconds=150)
     for job in (low, high):
         counts = trained(job.folder)

@@ -42,6 +42,7 @@ class Job:
     weight: float = 1.0
     step: int = 1
     waits_since: float | None = None
+    is_suspended: bool = False
     has_ended: bool = False
 
     @property
@@ -100,7 +101,9 @@ class World:
             since=job.since,
             waits_since=job.waits_since,
             changed=job.changed,
-            is_kept=bool(job.plans or job.leaving or (promised and not pods)),
+            is_kept=bool(
+                job.plans or (job.leaving and not job.is_suspended) or (promised and not pods)
+            ),
             ends_at=job.ends_at,
             work=self._samples_left(job, max(size, 1)),
             rates=job.rates,
@@ -132,11 +135,15 @@ class World:
         if killed_after is not None:
             self.promised.clear()
             self.is_fresh = True
+            for job in self.jobs.values():
+                job.is_suspended = False
             return sharing
         self.promised = dict(sharing.promised)
         for name, job in self.jobs.items():
             waits = name in sharing.waiting
             job.waits_since = (job.waits_since or self.now) if waits else None
+            may_run = bool(self.promised.get(name))
+            job.is_suspended = not may_run and (job.is_suspended or name in sharing.suspended)
         return sharing
 
     def advance(self, seconds: float = 5.0) -> None:
@@ -148,6 +155,9 @@ class World:
                 job.leaving.clear()
                 self.promised.pop(job.name, None)
                 continue
+            while job.is_suspended and job.pods:
+                job.pods -= 1
+                job.leaving.append(self.now + DRAIN_SECONDS)
             for _, size in job.plans:
                 while job.pods > size:
                     job.pods -= 1
@@ -165,7 +175,7 @@ class World:
                 may = min(job.desired, self.promised.get(job.name, 0))
                 if may > job.pods:
                     job.changed = self.now
-                job.pods = max(job.pods, may)
+                job.pods = max(job.pods, may - len(job.leaving))
 
     def run(self, seconds: float) -> list[Sharing]:
         """Decide every five seconds for some time."""

@@ -39,6 +39,7 @@ class Run:
         environment: Mapping[str, str],
         *,
         lost_seconds: int,
+        least: int = 2,
     ) -> None:
         self.job = job
         job.framework = framework
@@ -49,7 +50,7 @@ class Run:
             "GLOO_SOCKET_IFNAME": "lo",
             **environment,
         }
-        job.start_master(2, "--on-world-change=Notify", f"--lost-seconds={lost_seconds}")
+        job.start_master(least, "--on-world-change=Notify", f"--lost-seconds={lost_seconds}")
 
     def add(self, index: int, **environment: str) -> subprocess.Popen[bytes]:
         return self.job.start_agent(index, *self.command, **self.environment, **environment)

@@ -50,6 +50,41 @@ async def test_a_pool_whose_operator_dies_at_any_write_holds_no_more_than_there_
     await history(cluster, killed_at=killed_at)
 
 
+async def suspension(cluster: PoolCluster, *, killed_at: int | None = None) -> None:
+    """A job fills the pool with its minimum; an urgent one needs its room, and ends."""
+    await cluster.start()
+    await cluster.submit("low", 1)
+    cluster.kube.crash_in = killed_at
+    await cluster.settle()
+    assert len(cluster.members("low")) == 1
+    await cluster.submit("high", 1, priority="urgent")
+    await cluster.settle()
+    assert len(cluster.members("high")) == 1
+    assert cluster.members("low") == []
+    assert cluster.job("low").status.phase == "Suspended"
+    cluster.finish("high")
+    await cluster.settle()
+    assert len(cluster.members("low")) == 1
+
+
+async def test_a_job_is_suspended_as_the_last_resort_and_resumes() -> None:
+    cluster = PoolCluster(capacity={"cpu": "1100m"}, suspendLowerPriority=True)
+    await suspension(cluster)
+    status = cluster.kube.objects[ELASTIC_POOLS, POOL]["status"]
+    said = "low 0: suspended for high (0 of 1 members, priority 1000)"
+    assert status["lastAct"] == said
+    assert cluster.plans("low") == []
+
+
+@pytest.mark.guarantee("pool-shares")
+@pytest.mark.parametrize("killed_at", range(1, MOST_WRITES))
+async def test_a_pool_whose_operator_dies_while_it_suspends_holds_no_more_than_there_is(
+    killed_at: int,
+) -> None:
+    cluster = PoolCluster(capacity={"cpu": "1100m"}, suspendLowerPriority=True)
+    await suspension(cluster, killed_at=killed_at)
+
+
 async def test_a_pool_at_rest_writes_nothing() -> None:
     cluster = PoolCluster()
     await cluster.start()

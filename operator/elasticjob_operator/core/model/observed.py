@@ -75,11 +75,13 @@ class PoolShare:
         pool: its name.
         role: the role whose number of members it decides.
         members: for how many of them it has room; None if it has not decided yet.
+        suspended: for whom it takes them all, so that the pods end; empty for nobody.
     """
 
     pool: str
     role: str
     members: int | None = None
+    suspended: str = ""
 
     @property
     def is_undecided(self) -> bool:

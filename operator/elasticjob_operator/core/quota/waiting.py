@@ -21,8 +21,9 @@ _MAX_TEXT_CHARACTERS = 300
 def why_no_pods(observed: Observed, now: float) -> str:
     """Return why the job may have no pods now; empty if it may."""
     share = observed.share
-    if share is not None and not share.members and not observed.pods:
-        return f"{WAITS_FOR_ROOM} in ElasticPool {share.pool}"
+    if share is not None and not share.members and (share.suspended or not observed.pods):
+        suspended = f": suspended {share.suspended}" if share.suspended else ""
+        return f"{WAITS_FOR_ROOM} in ElasticPool {share.pool}{suspended}"[:_MAX_TEXT_CHARACTERS]
     quota = observed.quota
     if quota is None or not quota.queue:
         return ""

@@ -38,6 +38,7 @@ def with_capacity(pool: ElasticPool, capacity: Amounts) -> Pool:
         capacity,
         pool.spec.reclaim_after_seconds,
         pool.spec.cooldown_seconds,
+        suspends=pool.spec.suspend_lower_priority,
     )
 
 

@@ -35,6 +35,7 @@ class Memory:
 
     Attributes:
         promised: the members for which the job may have pods.
+        suspended: for whom its pods must end; empty if they may run, or once it has room again.
         waits_since: since when it has had less than it should get.
         ends_at: the end that it announced when it was first near.
         work: the samples that are left, by the least that it has said: a job that says the same at
@@ -45,6 +46,7 @@ class Memory:
     """
 
     promised: int | None = None
+    suspended: str = ""
     waits_since: float | None = None
     ends_at: float | None = None
     work: float | None = None
@@ -123,7 +125,8 @@ def fact(
     return PooledJob(
         name=job.metadata.name,
         size=min(given if queue.size is None else queue.size, promised),
-        held=max(live, promised) if quota is None else quota,
+        # The master's pod is the last to end, and takes room until then.
+        held=max(live, promised, int(observed.pods.live_count > 0)) if quota is None else quota,
         desired=desired,
         requested=queue.requested,
         wanted=asked if spec.max_replicas is None else min(asked, spec.max_replicas),

@@ -25,6 +25,7 @@ class Pool:
         capacity: what all jobs together may hold, of each resource.
         reclaim_seconds: how long a job waits before others give members for it.
         cooldown_seconds: the least time between two changes of one job by the pool.
+        suspends: whether jobs are suspended for one of higher priority that cannot start otherwise.
     """
 
     name: str
@@ -32,6 +33,7 @@ class Pool:
     capacity: Amounts
     reclaim_seconds: float = 0.0
     cooldown_seconds: float = 60.0
+    suspends: bool = False
 
 
 @dataclass(frozen=True)
@@ -97,8 +99,11 @@ class PooledJob:
 
     def least(self, pool: Pool, now: float) -> int:
         """Return the smallest size that it can be given now."""
-        fixed = self.is_kept or self.rests(pool, now) or self.is_nearly_done(now)
-        return self.size if fixed else min(self.size, self.minimum)
+        return min(self.size, self.minimum) if self.may_lose(pool, now) else self.size
+
+    def may_lose(self, pool: Pool, now: float) -> bool:
+        """Return whether it can lose members now."""
+        return not (self.is_kept or self.rests(pool, now) or self.is_nearly_done(now))
 
     def most(self, pool: Pool, now: float) -> int:
         """Return the largest size that it can be given now."""
@@ -128,11 +133,13 @@ class Sharing:
         promised: the members for which each job may have pods.
         resizes: the plans to create.
         waiting: why each job that has less than it should get waits.
+        suspended: the jobs whose pods must end, and why.
     """
 
     promised: Mapping[str, int]
     resizes: tuple[Resize, ...] = ()
     waiting: Mapping[str, str] = field(default_factory=dict)
+    suspended: Mapping[str, str] = field(default_factory=dict)
 
 
 class Room:

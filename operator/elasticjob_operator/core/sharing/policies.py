@@ -38,6 +38,7 @@ class _Filling:
     """A pool that is being filled."""
 
     def __init__(self, pool: Pool, jobs: Sequence[PooledJob], now: float) -> None:
+        self.pool = pool
         self.now = now
         self.capacity = pool.capacity
         self.jobs = sorted(jobs, key=lambda job: (job.since, job.name))
@@ -56,11 +57,43 @@ class _Filling:
                 continue
             if not Room(self.capacity).fits(total(job, job.minimum)):
                 continue  # it never fits, and others must not wait for it
-            if self.room.fits(amounts := total(job, job.minimum)):
+            if self.room.fits(amounts := total(job, job.minimum)) or self._suspend_for(job):
                 self.room.take(amounts)
                 self.sizes[job.name] = job.minimum
             else:
                 self.is_blocked = True
+
+    def _suspend_for(self, job: PooledJob) -> bool:
+        """Take everything from jobs of lower priority, if a job can start then: the lowest first.
+
+        Not from more than necessary.
+        """
+        if not self.pool.suspends:
+            return False
+        amounts = total(job, job.minimum)
+        lower = [
+            other
+            for other in self.jobs
+            if other.priority < job.priority
+            and self.sizes[other.name]
+            and other.may_lose(self.pool, self.now)
+        ]
+        room = Room(tuple(self.room.free))
+        taken = []
+        for other in sorted(lower, key=lambda each: (each.priority, -each.since, each.name)):
+            if not room.fits(amounts):
+                room.take(total(other, self.sizes[other.name]), -1)
+                taken.append(other)
+        if not room.fits(amounts):
+            return False
+        for other in reversed(taken):
+            held = total(other, self.sizes[other.name])
+            room.take(held)
+            if not room.fits(amounts):
+                room.take(held, -1)
+                self.sizes[other.name] = 0
+        self.room = room
+        return True
 
     def keep(self, jobs: Iterable[PooledJob]) -> None:
         """Leave those that run what they have, in this order, as far as it fits."""

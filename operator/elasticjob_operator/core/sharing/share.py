@@ -50,7 +50,7 @@ def share(pool: Pool, jobs: Sequence[PooledJob], now: float) -> Sharing:
     _take_back(state, fair, waiting)
     # 4. Who gets the room that is free?
     _give(state, fair, waiting)
-    return Sharing(state.promised, tuple(state.resizes), state.reasons)
+    return Sharing(state.promised, tuple(state.resizes), state.reasons, state.suspended)
 
 
 def _at_start(job: PooledJob, size: int) -> int:
@@ -68,6 +68,7 @@ class _State:
     promised: dict[str, int] = field(default_factory=dict)
     resizes: list[Resize] = field(default_factory=list)
     reasons: dict[str, str] = field(default_factory=dict)
+    suspended: dict[str, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self.promised = {job.name: job.size for job in self.jobs}
@@ -117,14 +118,17 @@ def _take_back(state: _State, fair: dict[str, int], waiting: Sequence[PooledJob]
     for job in givers:
         if not any(missing):
             return
-        size = _smaller(job, fair[job.name], missing)
-        if size == job.size:
+        size = _smaller(job, fair[job.name], missing) if fair[job.name] else 0
+        if size == job.size or not (size or due):
             continue
         freed = needed(job, size, job.size)
         missing = tuple(max(0, a - b) for a, b in zip(missing, freed, strict=True))
         state.soon.take(freed, -1)
         state.promised[job.name] = size
-        state.resizes.append(Resize(job.name, size, _why_given(pool, job, size, due, fair)))
+        if size:
+            state.resizes.append(Resize(job.name, size, _why_given(pool, job, size, due, fair)))
+        else:
+            state.suspended[job.name] = f"for {_who_all_wait(pool, due, fair)}"
 
 
 def _first_to_give(pool: Pool, job: PooledJob, fair: int) -> tuple[float, float, float, str]:
@@ -200,10 +204,14 @@ def _why_given(
     cost = f"{job.name} loses about {loss(job, size):.0%} of its throughput"
     if not waiting:
         return f"ElasticPool {pool.name} holds more than it has; {cost}"
+    who = _who_all_wait(pool, waiting, fair)
+    return f"ElasticPool {pool.name} is full, and {who} waits; {cost}"
+
+
+def _who_all_wait(pool: Pool, waiting: Sequence[PooledJob], fair: Mapping[str, int]) -> str:
     named = [_who_waits(pool, each, fair[each.name]) for each in waiting[:_MOST_NAMED]]
     more = len(waiting) - len(named)
-    others = f" and {more} more" if more > 0 else ""
-    return f"ElasticPool {pool.name} is full, and {', '.join(named)}{others} waits; {cost}"
+    return ", ".join(named) + (f" and {more} more" if more > 0 else "")
 
 
 def _who_waits(pool: Pool, job: PooledJob, size: int) -> str:

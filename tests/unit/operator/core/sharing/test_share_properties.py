@@ -42,12 +42,14 @@ def jobs(draw: st.DrawFn, position: int) -> Job:
 @st.composite
 def worlds(draw: st.DrawFn) -> World:
     """Return a pool and jobs that arrive."""
+    policy = draw(POLICIES)
     pool = Pool(
         "p",
-        draw(POLICIES),
+        policy,
         (draw(st.integers(4, 30)) * 1000, draw(st.integers(4, 60)) * 1000),
         reclaim_seconds=draw(st.sampled_from([0.0, 30.0])),
         cooldown_seconds=draw(st.sampled_from([20.0, 60.0])),
+        suspends=policy == "Priority" and draw(st.booleans()),
     )
     return World(pool, [draw(jobs(position)) for position in range(draw(st.integers(1, 8)))])
 
