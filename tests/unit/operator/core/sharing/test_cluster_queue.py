@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
+import msgspec
 import pytest
 from elasticjob_api.elasticpool import Policy
+from elasticjob_operator.core.model.cluster_queue import LocalQueue
 from elasticjob_operator.core.model.workload import REPLACEMENT_FOR
 from elasticjob_operator.core.sharing.cluster_queue import QueueUse, use_of, waiter, why_not_shared
 from elasticjob_operator.core.sharing.facts import Memory
@@ -109,6 +111,20 @@ def test_a_queue_whose_free_quota_is_not_known_is_refused(change: Any, why: str)
     assert why in why_not_shared(QUEUE, cluster_queue_of(8, **change))
     assert why_not_shared(QUEUE, cluster_queue_of(8)) == ""
     assert "does not exist" in why_not_shared(QUEUE, None)
+
+
+def test_nothing_changes_while_more_is_held_than_the_queue_has() -> None:
+    found = world(urgent(3))
+    found.cpu = 6
+    assert found.decide().resizes == ()
+
+
+def test_a_workload_in_a_queue_that_is_stopped_does_not_wait_for_quota() -> None:
+    spec = {"clusterQueue": QUEUE, "stopPolicy": "Hold"}
+    stopped = msgspec.convert({"metadata": {"name": "team"}, "spec": spec}, LocalQueue)
+    queues = {("ns", "team"): stopped}
+    found = use_of(cluster_queue_of(8), [workload_of("waits", 1)], queues, (), ())
+    assert found.waiting == ()
 
 
 def use(*workloads: Any, running: tuple[str, ...] = ()) -> QueueUse:
