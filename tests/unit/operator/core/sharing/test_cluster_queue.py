@@ -221,6 +221,16 @@ def test_a_queue_in_which_nothing_happens_comes_to_rest(found: QueueWorld) -> No
     assert len(found.plans) == before
 
 
+def test_jobs_that_were_created_together_keep_what_they_have() -> None:
+    jobs = (Elastic("a", 4, 1, 1), Elastic("b", 7, 4), Elastic("c", 1, 1, 2))
+    found = world(Foreign("w", 2, 2, BEGIN + 522), jobs=jobs, cpu=12, policy="Throughput")
+    found.pool = Pool("p", "Throughput", (), cooldown_seconds=20)
+    found.run(900)
+    before = len(found.plans)
+    found.run(600)
+    assert len(found.plans) == before
+
+
 @given(worlds())
 def test_a_workload_of_the_highest_priority_gets_quota_if_all_could_give_enough(
     found: QueueWorld,
