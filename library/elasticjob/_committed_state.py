@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Generic
 
 from elasticjob import _process
 from elasticjob._world_group import Group, Meeting
+from elasticjob.checkpoint_storage import CheckpointStorage
 from elasticjob.shards import AnyShard, Shard, Shards
 
 TOKEN = uuid.uuid4().hex
@@ -172,6 +173,10 @@ class CommittedState:
     step: int
     _file: ClassVar[str]
     """The name of a checkpoint's file."""
+    _divided: ClassVar[bool] = False
+    """Each rank has a part of it, so all ranks write a checkpoint."""
+    _storage: CheckpointStorage | None = None
+    """Where checkpoints are."""
 
     def __init__(self, *, step: int = 0, **parts: Any) -> None:
         """Name the parts, which are its attributes.
@@ -232,6 +237,13 @@ class CommittedState:
         number = self._committed.number + 1 if round_ == self._committed.round else 0
         self._committed = Commit(round_, number, int(self.step), self._copy(shards))
 
+    def _secure(self, meeting: Meeting, group: Group, *, ends: bool) -> bool:
+        """Make the last commit safe; return whether it has to be saved, as all ranks leave."""
+        return False
+
+    def _hand_over(self) -> None:
+        """Leave to the next process of this member what the others may not have."""
+
     def _return_to_commit(self) -> None:
         self._return_to(self._committed.tree)
 
@@ -286,6 +298,18 @@ class CommittedState:
     def _load(self, tree: Any) -> dict[str, Committed]:
         """Make a copied state the live one, and return its shards."""
         raise NotImplementedError
+
+    def _write(self, name: str) -> None:
+        """Write the files of a checkpoint of the last commit, by this name, into the storage."""
+        assert self._storage is not None
+        self._storage.write(name, self._file, self._dump())
+
+    def _follow_write(self) -> bool:
+        """Write this rank's files of a checkpoint that rank 0 saves; return whether all have."""
+        raise NotImplementedError
+
+    def _end_write(self) -> None:
+        """End a save in rank 0: if it was given up before `_write`, the others still wait."""
 
     def _dump(self) -> bytes:
         """Return the file of a checkpoint of the last commit."""

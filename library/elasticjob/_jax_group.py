@@ -135,6 +135,10 @@ class Meetings:
         """Return whether it is true in any rank."""
         return bool(np.any(multihost_utils.process_allgather(np.array([mine]))))
 
+    def part(self, meeting: Meeting) -> None:
+        """Wait until all ranks have ended their collectives, or one has gone."""
+        self.any_rank(False)
+
     def broadcast(self, tree: Tree | None, source: int) -> Tree:
         """Return the committed state of the source, in all ranks. Arrays are not pickled."""
         mine = jax.process_index() == source

@@ -32,6 +32,7 @@ _POLL_SECONDS = 0.01
 _CONNECT_SECONDS = 2.0
 _MOST_CONNECT_SECONDS = 8.0
 _DESTROY_SECONDS = 10.0
+_PART_SECONDS = 10.0
 
 
 class Meetings:
@@ -56,6 +57,8 @@ class Meetings:
         self._backend = backend
         self._timeout = timeout
         self._server: Any = None
+        self._here: Any = None
+        """The store of the present world."""
 
     @property
     def device(self) -> torch.device:
@@ -88,7 +91,7 @@ class Meetings:
         """
         deadline = time.monotonic() + self._timeout
         client = self._connect(address, deadline, interrupted)
-        here = dist.PrefixStore(_prefix(meeting.round), client)
+        here = self._here = dist.PrefixStore(_prefix(meeting.round), client)
         here.add("here", 1)
         while (count := here.add("here", 0)) < meeting.size:
             if interrupted():
@@ -132,6 +135,18 @@ class Meetings:
     def broadcast(self, tree: tensors.Tree, source: int) -> tensors.Tree:
         """Return the committed state of the source, in all ranks."""
         return tensors.broadcast(tree, source, self.device)
+
+    def part(self, meeting: Meeting) -> None:
+        """Wait until all ranks have ended their collectives, or one has gone.
+
+        Gloo may forget a receive if its connection is shut down meanwhile, so this needs none.
+        """
+        deadline = time.monotonic() + _PART_SECONDS
+        self._here.add("parted", 1)
+        while self._here.add("parted", 0) < meeting.size and time.monotonic() < deadline:
+            if meeting.connections.broken():
+                return
+            time.sleep(_POLL_SECONDS)
 
     def destroy(self, connections: Connections) -> None:
         """End the present group without waiting for the other processes.

@@ -168,5 +168,11 @@ class Group(Protocol):
     def broadcast(self, tree: Any, source: int) -> Any:
         """Return the committed state of the source, in all ranks."""
 
+    def part(self, meeting: Meeting) -> None:
+        """Wait until all ranks have ended their collectives, or one has gone.
+
+        A connection that is shut down earlier may end a collective of another rank.
+        """
+
     def destroy(self, connections: Connections) -> None:
         """End the present group without waiting for the other processes."""

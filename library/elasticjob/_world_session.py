@@ -158,7 +158,8 @@ class Session:
         self._timeout = timeout
         self._agent: AgentConnection | None = agent_connection()
         self._group = group
-        self._watch = Watch(self._agent, self._group) if self._agent else None
+        state._storage = None if folder is None else open_storage(folder)
+        self._watch = Watch(self._agent, self._group, state._hand_over) if self._agent else None
         self._meeting: Meeting | None = None
         self._checkpointer: Checkpointer | None = None
         should_stop()  # from now on the agent asks this process instead of sending SIGTERM
@@ -212,7 +213,8 @@ class Session:
         else:
             ends = self._any_rank(ends)
         self.state._commit(self._meeting.round, offers)
-        if save and self._meeting.rank == 0:
+        all_leave = self.state._secure(self._meeting, self._group, ends=ends)
+        if (save or all_leave) and (self._meeting.rank == 0 or self.state._divided):
             self._save()
         if ends:
             # Each rank has this commit before one of them ends.
@@ -248,10 +250,18 @@ class Session:
         return False, and finish in that world; also if rank 0 must stop before it could save.
         """
         assert self._meeting is not None
-        saved = self._meeting.rank != 0 or self._save_end()
+        divided = self.state._divided
+        try:
+            saved = (self._meeting.rank != 0 and not divided) or self._save_end()
+        except self.errors as error:
+            if not (divided and self.is_broken()):
+                raise
+            log.warning("the end of the training is not saved: a rank has gone", exc_info=error)
+            return False
         with contextlib.suppress(*self.errors):  # the end of another rank changes nothing any more
             if self._any_rank(not saved or self._other_world()):
                 return False
+            self._meet()
             for opened in self.state._data_sets.values():
                 opened.report()
         self._flush()
@@ -267,7 +277,7 @@ class Session:
             self._group.destroy(meeting.connections)
 
     def _exit(self, meeting: Meeting) -> None:
-        if meeting.rank == 0 and meeting.joined:
+        if meeting.rank == 0 and meeting.joined and not self.state._divided:
             self._save()
         if self._flush():
             # The others need not wait for the end of this interpreter, which takes a second.
@@ -299,8 +309,9 @@ class Session:
 
     def _meet(self) -> None:
         """Wait for all ranks; the end of one of them changes nothing any more."""
-        with contextlib.suppress(*self.errors):
-            self._any_rank(False)
+        if self._meeting is not None and self._meeting.size > 1:
+            with contextlib.suppress(*self.errors):
+                self._group.part(self._meeting)
 
     def _set_meeting(self, meeting: Meeting | None) -> None:
         self._meeting = meeting
@@ -314,26 +325,32 @@ class Session:
             if self._folder is None or (found := self._open().found) is None:
                 return None
             storage = open_storage(self._folder)
-            name = os.path.basename(found.rstrip("/"))  # noqa: PTH119 (or a URL)
-            return Stored(storage.read(name, self.state._file), self._open()._accounts)
+            content = storage.read(_name(found), self.state._file)
+            return Stored(content, self._open()._accounts)
 
     def _save(self) -> bool:
         if self._folder is None:
             return True
-        checkpointer = self._open()
         committed = self.state._committed
         with self._using_storage():
-            if checkpointer.save(committed.step, self._write):
+            if self._meeting is not None and self._meeting.rank != 0:
+                return self.state._follow_write()
+            saved = self._open().save(
+                committed.step, lambda address: self.state._write(_name(address))
+            )
+            self.state._end_write()
+            if saved:
                 return True
         log.warning("step %d: no checkpoint was saved; the one before counts", committed.step)
         return False
 
     def _save_end(self) -> bool:
         """Retry, or the job would succeed with an older model."""
-        while not self._other_world():
-            if self._save():
+        any_of = self._any_rank if self.state._divided else bool
+        while not any_of(self._other_world()):
+            if not any_of(not self._save()):
                 return True
-            if should_stop():
+            if any_of(should_stop()):
                 return False
             time.sleep(_RETRY_SECONDS)
         return False
@@ -349,11 +366,6 @@ class Session:
             if meeting is not None:
                 meeting.uses_storage = False
 
-    def _write(self, address: str) -> None:
-        assert self._folder is not None
-        name = os.path.basename(address.rstrip("/"))  # noqa: PTH119 (or a URL)
-        open_storage(self._folder).write(name, self.state._file, self.state._dump())
-
     def _open(self) -> Checkpointer:
         """Return the checkpoints of this world, of which this process alone takes care."""
         if self._checkpointer is None:
@@ -364,3 +376,8 @@ class Session:
             opened = self.state._data_sets
             self._checkpointer._data_sets = {name: each.inner for name, each in opened.items()}
         return self._checkpointer
+
+
+def _name(address: str) -> str:
+    """Return the name of a checkpoint at a path or URL."""
+    return os.path.basename(address.rstrip("/"))  # noqa: PTH119 (or a URL)

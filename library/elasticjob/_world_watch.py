@@ -14,7 +14,7 @@ import logging
 import os
 import threading
 import time
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from pathlib import Path
 from typing import Any
 
@@ -92,11 +92,12 @@ class Watch(threading.Thread):
         meeting: the present world, or None.
     """
 
-    def __init__(self, agent: AgentConnection, group: Group) -> None:
-        """Start."""
+    def __init__(self, agent: AgentConnection, group: Group, hand_over: Callable[[], None]) -> None:
+        """Start; `hand_over` leaves the state to the next process, if this one starts again."""
         super().__init__(name="elasticjob-worlds", daemon=True)
         self._agent = agent
         self._group = group
+        self._hand_over = hand_over
         self._closed = threading.Event()
         self._due_round = -1
         given = os.environ.get(names.ENV_DRAIN_SECONDS, drain_times.DEFAULT_DRAIN_SECONDS)
@@ -163,6 +164,7 @@ class Watch(threading.Thread):
                 meeting.round,
                 self._patience,
             )
+            self._hand_over()
             confirm_stop()
             os._exit(0)
 

@@ -30,6 +30,7 @@ import torch.utils.data  # type: ignore[import-not-found, unused-ignore]
 from elasticjob import _torch_tensors as tensors
 from elasticjob._committed_state import Committed, CommittedState
 from elasticjob._division import Part
+from elasticjob._sharded_state import ShardedState
 from elasticjob._torch_group import Meetings
 from elasticjob._world_session import Session, World, enter_worlds
 from elasticjob.batches import GlobalBatches
@@ -95,7 +96,7 @@ def _has_state(part: Any) -> bool:
     return hasattr(part, "state_dict") and hasattr(part, "load_state_dict")
 
 
-__all__ = ["DataLoader", "State", "World", "worlds"]
+__all__ = ["DataLoader", "ShardedState", "State", "World", "worlds"]
 
 
 class _Indices:
@@ -155,7 +156,7 @@ class DataLoader(torch.utils.data.DataLoader):  # type: ignore[misc, unused-igno
 
 
 def worlds(
-    state: State,
+    state: State | ShardedState,
     *,
     backend: str | None = None,
     folder: str | os.PathLike[str] | None = None,
@@ -173,11 +174,13 @@ def worlds(
     finished. A process that was asked to stop ends by SystemExit.
 
     Args:
-        state: the model and optimizer that all ranks share.
+        state: the model and optimizer that all ranks share, or that are divided among them.
         backend: the group's backend. Default: nccl where there is a GPU, else gloo.
         folder: a folder, or a URL, that all members share. The training continues at its newest
             checkpoint if no process has the state, as after a suspension; without a folder it
             begins again. Rank 0 saves one when it leaves, at the end, and at commits with `save`.
+            Of a divided state each rank saves its part, at the end, at such commits, and when all
+            ranks leave together.
         keep: the number of checkpoints to keep.
         timeout: seconds for all processes to meet, and for each collective. Make it longer than
             `drainSeconds`, after which the agent replaces a process that does not come.
