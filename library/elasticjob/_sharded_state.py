@@ -7,6 +7,7 @@ newest commit of which its ranks hold all parts together, and divides it anew.
 
 from __future__ import annotations
 
+import gc
 import importlib
 import json
 import logging
@@ -140,7 +141,9 @@ class ShardedState(CommittedState):
         if not self._initial:
             self._initial = self._head(None, {})
             self._held = take_over()
-        self.model = self.optimizer = None  # their memory is free before the next ones take theirs
+        if self.model is not None:
+            self.model = self.optimizer = None
+            gc.collect()  # their memory is free before the next ones take theirs
         self.model, self.optimizer = self._build(self._mesh())
         held = {
             key: Held(holding.ranks, frozenset(holding.parts), complete=True)

@@ -6,6 +6,7 @@ import contextlib
 import logging
 import os
 import time
+import traceback
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from types import TracebackType
@@ -74,7 +75,8 @@ class World:
             return False
         if isinstance(error, self._session.errors) and self._session.is_broken():
             log.warning("the world of round %d has broken", self.round, exc_info=error)
-            self._error = error.with_traceback(None)  # its frames would keep the group alive
+            traceback.clear_frames(trace)  # they would keep the group and a model alive
+            self._error = error.with_traceback(None)
             self._session.state._return_to_commit()
             return True
         return isinstance(error, WorldChanged)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import random
 import re
 import signal
 from pathlib import Path
@@ -14,6 +16,7 @@ from tests.support.e2e.continuing_job import (
     Run,
     check_a_loss_of_all_processes,
     check_a_stop_of_all_processes,
+    check_random_kills,
     child_of,
     pauses,
 )
@@ -21,6 +24,7 @@ from tests.support.local_job import LocalJob
 
 pytestmark = pytest.mark.thorough
 SCRIPT = str(Path(__file__).parents[1] / "support" / "torch_fsdp_worlds.py")
+SEEDS = [int(seed) for seed in os.environ.get("SEEDS", "1,2").split(",")]
 
 
 def run_of(job: LocalJob, *, least: int = 2, **environment: str) -> Run:
@@ -28,8 +32,8 @@ def run_of(job: LocalJob, *, least: int = 2, **environment: str) -> Run:
     return Run(job, "pytorch", python, SCRIPT, environment, lost_seconds=30, least=least)
 
 
-def check_states(run: Run) -> None:
-    """Check that each world begins with the last commit, bit for bit."""
+def check_states(run: Run, *, all_kept: bool = True) -> None:
+    """Check that each world begins with a commit, bit for bit; if `all_kept`, with the last one."""
     log = run.job.log()
     states: dict[str, set[str]] = {}
     for step, digest in re.findall(r"^[\d.]+ \d+ state (\d+) (\w+)$", log, re.MULTILINE):
@@ -37,14 +41,15 @@ def check_states(run: Run) -> None:
     begun = re.findall(r"world: rank \d+ of \d+ round (\d+) step (\d+) (\w+)$", log, re.MULTILINE)
     for round_, step, digest in begun:
         before = [each.step for each in run.steps() if each.round < int(round_)]
-        assert int(step) >= max(before, default=0), f"round {round_} lost a commit"
+        assert int(step) >= max(before, default=0) or not all_kept, f"round {round_} lost a commit"
         assert not int(step) or digest in states[step], f"round {round_} has another state"
 
 
+@pytest.mark.parametrize("hybrid", ["0", "1"])
 def test_four_processes_become_three_and_four_when_one_is_killed_and_one_joins(
-    local_job: LocalJob,
+    local_job: LocalJob, hybrid: str
 ) -> None:
-    run = run_of(local_job)
+    run = run_of(local_job, HYBRID=hybrid)
     run.environment[names.ENV_DRAIN_SECONDS] = "120"
     agents = [run.add(index) for index in range(4)]
     world = run.trains(4, beyond=5)
@@ -129,6 +134,16 @@ def test_two_ranks_with_the_only_copies_that_are_lost_at_once_cost_the_steps_sin
     (left,) = [agent for agent in agents if agent.poll() is None]
     assert run.finish(left) == [0]
     run.check(processes=3)
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_no_sample_is_in_a_divided_model_twice_whenever_processes_are_killed(
+    local_job: LocalJob, seed: int
+) -> None:
+    choose = random.Random(seed)
+    run = run_of(local_job, PAD=choose.choice(["", "100000"]), SLOW="0.01", SAVED_EVERY="20")
+    check_random_kills(run, choose)
+    check_states(run, all_kept=False)
 
 
 def test_a_training_that_all_ranks_have_left_together_continues_after_its_last_step(

@@ -7,11 +7,8 @@ import random
 import re
 import signal
 import subprocess
-import time
-from functools import partial
 from pathlib import Path
 
-import psutil
 import pytest
 from elasticjob_api import names
 
@@ -22,6 +19,7 @@ from tests.support.e2e.continuing_job import (
     check_a_loss_of_all_processes,
     check_a_stop_of_all_processes,
     check_an_error_of_the_program,
+    check_random_kills,
     child_of,
     pauses,
 )
@@ -93,47 +91,13 @@ def test_the_others_continue_while_the_pod_of_rank_0_is_frozen_and_after_it_wake
     check_a_frozen_pod_of_rank_0(run_of(local_job, lost_seconds=10))
 
 
-def _replaced(agent: subprocess.Popen[bytes], killed: list[psutil.Process]) -> bool:
-    if agent.poll() is not None:
-        return True
-    try:
-        return bool(set(psutil.Process(agent.pid).children()) - set(killed))
-    except psutil.NoSuchProcess:
-        return False
-
-
 @pytest.mark.parametrize("seed", SEEDS)
 def test_no_sample_is_in_the_model_twice_whenever_processes_are_killed(
     local_job: LocalJob, seed: int
 ) -> None:
     choose = random.Random(seed)
     run = run_of(local_job, DDP=str(seed % 2), PAD=choose.choice(["", "1000000"]), SLOW="0.01")
-    agents = {index: run.add(index) for index in range(3)}
-    world = run.trains(3)
-    for _ in range(4):
-        index = choose.choice(sorted(agents))
-        time.sleep(choose.random())  # the moment of the kill
-        killed = agents.pop(index)
-        children = psutil.Process(killed.pid).children()
-        for process in children:
-            process.kill()
-        if not children or choose.random() < 0.3:
-            killed.kill()  # the whole pod
-        local_job.wait(
-            "the end of the pod, or its next process", partial(_replaced, killed, children)
-        )
-        if killed.poll() is None:
-            agents[index] = killed  # another failure excuses that of this process
-        else:
-            agents[index] = run.add(index)
-        if choose.random() < 0.5:
-            time.sleep(6 * choose.random())  # the next one comes while the new process joins
-        else:
-            world = run.trains(3, after=world)
-    steps = max(step.step for step in run.steps())
-    run.trains(3, beyond=steps + 10)
-    assert run.finish(*agents.values()) == [0, 0, 0]
-    run.check(processes=0)
+    check_random_kills(run, choose)
 
 
 def test_a_training_that_all_processes_have_left_continues_at_its_checkpoint(

@@ -7,7 +7,8 @@ it, and at the beginning of each world. If the folder FOLDER has a file `finish`
 Environment: SLOW (seconds of a step), PAD (numbers of a further parameter), SAVED_EVERY (steps
 between two checkpoints), DIE_AT (a rank and a step, such as 1:20: it is killed in that commit,
 before the ranks agree that all have their copies), DIE_SECONDS (after which it is killed while it
-sends its part instead), SHARDS (of the data set).
+sends its part instead), HYBRID (1: two replicas of the parts, if the number of ranks is even),
+SHARDS (of the data set).
 """
 
 from __future__ import annotations
@@ -28,6 +29,9 @@ import torch  # type: ignore[import-not-found, unused-ignore]
 import torch.distributed as dist  # type: ignore[import-not-found, unused-ignore]
 from elasticjob._torch_group import Meetings
 from torch import nn
+from torch.distributed.device_mesh import (  # type: ignore[import-not-found, unused-ignore]
+    init_device_mesh,
+)
 from torch.distributed.fsdp import fully_shard  # type: ignore[import-not-found, unused-ignore]
 from torch.distributed.tensor import DTensor  # type: ignore[import-not-found, unused-ignore]
 
@@ -36,6 +40,7 @@ SLOW = float(os.environ.get("SLOW", "0.05"))
 PAD = int(os.environ.get("PAD") or 0)
 SAVED_EVERY = int(os.environ.get("SAVED_EVERY") or 10**9)
 SHARDS = int(os.environ.get("SHARDS") or 1500)
+HYBRID = os.environ.get("HYBRID") == "1"
 BATCH = 16
 WIDTH = 13
 TRAINED = 20
@@ -65,6 +70,10 @@ def build(mesh: Any) -> tuple[nn.Module, torch.optim.Optimizer]:
     torch.manual_seed(1)
     network = Network()
     if mesh is not None:
+        if HYBRID and mesh.size() % 2 == 0:
+            here = elasticjob.world()
+            names = (f"replicas{here.round}", f"parts{here.round}")
+            mesh = init_device_mesh("cpu", (2, here.size // 2), mesh_dim_names=names)
         for layer in network.layers:
             if isinstance(layer, nn.Linear):
                 fully_shard(layer, mesh=mesh)

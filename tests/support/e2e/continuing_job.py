@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import random
 import re
 import signal
 import subprocess
+import time
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import partial
 
 import psutil
 
@@ -168,6 +171,45 @@ def check_a_loss_of_all_processes(run: Run) -> None:
     assert 10 < min(step.step for step in run.steps() if step.round == world) <= last
     assert run.finish(*agents) == [0, 0]
     run.check(processes=4)
+
+
+def check_random_kills(run: Run, choose: random.Random) -> None:
+    """Kill processes and pods of three at random times, some while a process joins."""
+    agents = {index: run.add(index) for index in range(3)}
+    world = run.trains(3)
+    for _ in range(4):
+        index = choose.choice(sorted(agents))
+        time.sleep(choose.random())  # the moment of the kill
+        killed = agents.pop(index)
+        children = psutil.Process(killed.pid).children()
+        for process in children:
+            process.kill()
+        if not children or choose.random() < 0.3:
+            killed.kill()  # the whole pod
+        run.job.wait(
+            "the end of the pod, or its next process", partial(_replaced, killed, children)
+        )
+        if killed.poll() is None:
+            agents[index] = killed  # another failure excuses that of this process
+        else:
+            agents[index] = run.add(index)
+        if choose.random() < 0.5:
+            time.sleep(6 * choose.random())  # the next one comes while the new process joins
+        else:
+            world = run.trains(3, after=world)
+    steps = max(step.step for step in run.steps())
+    run.trains(3, beyond=steps + 10)
+    assert run.finish(*agents.values()) == [0, 0, 0]
+    run.check(processes=0)
+
+
+def _replaced(agent: subprocess.Popen[bytes], killed: list[psutil.Process]) -> bool:
+    if agent.poll() is not None:
+        return True
+    try:
+        return bool(set(psutil.Process(agent.pid).children()) - set(killed))
+    except psutil.NoSuchProcess:
+        return False
 
 
 def pauses(steps: list[Step]) -> dict[int, float]:

@@ -194,6 +194,22 @@ async def test_a_plan_of_a_user_waits_for_room_and_begins_when_there_is_some() -
     assert len(cluster.members("a")) == 4
 
 
+async def test_a_plan_of_a_pool_ends_if_its_room_is_gone() -> None:
+    cluster = PoolCluster()
+    await cluster.start()
+    await cluster.submit("a", 4)
+    await cluster.settle()
+    cluster.kube.edit(ELASTIC_JOBS, "a", _largest_size_of_six)
+    metadata = {"name": "more", "namespace": NAMESPACE}
+    sizes = {"worker": {"replicas": 5}}
+    spec = {"jobName": "a", "source": "Pool", "replicaResourceSpecs": sizes}
+    await cluster.kube.create(
+        SCALE_PLANS, NAMESPACE, {"kind": "ScalePlan", "metadata": metadata, "spec": spec}
+    )
+    await cluster.settle()
+    assert cluster.kube.objects[SCALE_PLANS, "more"]["status"]["phase"] == "Superseded"
+
+
 def _largest_size_of_six(spec: dict[str, object]) -> None:
     spec["replicaSpecs"]["worker"]["maxReplicas"] = 6  # type: ignore[index]
 

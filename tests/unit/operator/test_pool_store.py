@@ -109,3 +109,16 @@ def test_a_late_answer_brings_no_deleted_pool_back_and_undoes_no_later_change() 
     store.refresh(answer)
     assert store.all_pools() == []
     assert pool_of(store, "one") is None
+
+
+def test_a_pool_whose_namespace_has_no_queue_keeps_nobody_from_its_quota() -> None:
+    store = PoolStore(has_queue=lambda namespace, queue: (namespace, queue) != ("one", "q"))
+    without = pool("without", "one", 1, clusterQueue="q")
+    first = pool("first", "two", 2, clusterQueue="q")
+    second = pool("second", "three", 3, clusterQueue="q")
+    elsewhere = pool("elsewhere", "three", 4, clusterQueue="r")
+    nodes = pool("nodes", "four", 5)
+    for each in (without, first, second, elsewhere, nodes):
+        store.update(None, each)
+    effects = [store.has_effect(each) for each in (without, first, second, elsewhere, nodes)]
+    assert effects == [False, True, False, True, True]

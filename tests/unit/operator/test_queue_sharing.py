@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
+import msgspec
 import pytest
 from elasticjob_kube.resources import ELASTIC_JOBS, ELASTIC_POOLS, KUEUE_WORKLOADS, SCALE_PLANS
+from elasticjob_operator.core.model.cluster_queue import QueuedWorkload
 from elasticjob_operator.job_keys import JobKey
+from elasticjob_operator.queue_sharing import decide_queue
 
 from tests.support.played_kueue import CLUSTER_QUEUE
 from tests.support.simulator.cluster import NAMESPACE
@@ -125,6 +128,25 @@ async def create_plan(cluster: QueueCluster, name: str, size: int, **spec: Any) 
         "spec": {"jobName": "low", "replicaResourceSpecs": sizes, **spec},
     }
     await cluster.kube.create(SCALE_PLANS, NAMESPACE, body)
+
+
+async def test_a_job_without_members_that_need_quota_neither_gives_nor_waits() -> None:
+    cluster = QueueCluster(5)
+    await cluster.start()
+    await cluster.submit("low", 4)
+    await cluster.settle()
+    (workload,) = cluster.kube.all(KUEUE_WORKLOADS)
+    name = workload["metadata"]["name"]
+    status = {**workload["status"], "reclaimablePods": [{"name": "worker", "count": 4}]}
+    cluster.kube.set_status(KUEUE_WORKLOADS, name, **status)
+    store = cluster.operator.store
+    assert store.queues is not None
+    read = msgspec.convert(cluster.kube.objects[KUEUE_WORKLOADS, name], QueuedWorkload)
+    store.queues.update_workload(None, read)
+    pool = store.pools.pool(JobKey(NAMESPACE, POOL))
+    assert pool is not None
+    decision = decide_queue(store, pool, cluster.now)
+    assert (decision.found, decision.others) == ([], (1000,))
 
 
 @pytest.mark.parametrize(

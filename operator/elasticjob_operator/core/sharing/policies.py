@@ -186,8 +186,11 @@ def _for_throughput(filling: _Filling) -> None:
     rates = {job.name: speed(job.rates) for job in running}
 
     def seconds_left(job: PooledJob) -> tuple[float, float]:
-        """Return them at the job's minimum; of equal ones, the younger job seems longer."""
-        return work_left(job, filling.now) / rates[job.name](job.minimum), job.since
+        """Return them at the job's minimum; of equal ones, the younger job seems longer.
+
+        Jobs that were created together must not change places by an error of rounding.
+        """
+        return round(work_left(job, filling.now) / rates[job.name](job.minimum), 3), job.since
 
     longest_first = sorted(running, key=seconds_left, reverse=True)
     parts = {job.name: 2 * place + 1 for place, job in enumerate(longest_first)}

@@ -118,8 +118,10 @@ def _take_back(state: _State, fair: dict[str, int], waiting: Sequence[PooledJob]
     for job in givers:
         if not any(missing):
             return
-        size = _smaller(job, fair[job.name], missing) if fair[job.name] else 0
-        if size == job.size or not (size or due):
+        size = 0
+        if fair[job.name] or not due:
+            size = _smaller(job, fair[job.name] or min(job.size, job.minimum), missing)
+        if size == job.size:
             continue
         freed = needed(job, size, job.size)
         missing = tuple(max(0, a - b) for a, b in zip(missing, freed, strict=True))

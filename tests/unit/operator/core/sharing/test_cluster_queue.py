@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
+import msgspec
 import pytest
 from elasticjob_api.elasticpool import Policy
+from elasticjob_operator.core.model.cluster_queue import LocalQueue
 from elasticjob_operator.core.model.workload import REPLACEMENT_FOR
 from elasticjob_operator.core.sharing.cluster_queue import QueueUse, use_of, waiter, why_not_shared
 from elasticjob_operator.core.sharing.facts import Memory
@@ -111,6 +113,20 @@ def test_a_queue_whose_free_quota_is_not_known_is_refused(change: Any, why: str)
     assert "does not exist" in why_not_shared(QUEUE, None)
 
 
+def test_nothing_changes_while_more_is_held_than_the_queue_has() -> None:
+    found = world(urgent(3))
+    found.cpu = 6
+    assert found.decide().resizes == ()
+
+
+def test_a_workload_in_a_queue_that_is_stopped_does_not_wait_for_quota() -> None:
+    spec = {"clusterQueue": QUEUE, "stopPolicy": "Hold"}
+    stopped = msgspec.convert({"metadata": {"name": "team"}, "spec": spec}, LocalQueue)
+    queues = {("ns", "team"): stopped}
+    found = use_of(cluster_queue_of(8), [workload_of("waits", 1)], queues, (), ())
+    assert found.waiting == ()
+
+
 def use(*workloads: Any, running: tuple[str, ...] = ()) -> QueueUse:
     return use_of(cluster_queue_of(8), workloads, LOCAL_QUEUES, running, ())
 
@@ -199,6 +215,16 @@ def test_no_job_gets_less_than_its_minimum_and_what_matters_is_given_back(
 def test_a_queue_in_which_nothing_happens_comes_to_rest(found: QueueWorld) -> None:
     for each in found.others:
         each.is_picky = False
+    found.run(900)
+    before = len(found.plans)
+    found.run(600)
+    assert len(found.plans) == before
+
+
+def test_jobs_that_were_created_together_keep_what_they_have() -> None:
+    jobs = (Elastic("a", 4, 1, 1), Elastic("b", 7, 4), Elastic("c", 1, 1, 2))
+    found = world(Foreign("w", 2, 2, BEGIN + 522), jobs=jobs, cpu=12, policy="Throughput")
+    found.pool = Pool("p", "Throughput", (), cooldown_seconds=20)
     found.run(900)
     before = len(found.plans)
     found.run(600)

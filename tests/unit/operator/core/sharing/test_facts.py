@@ -7,11 +7,14 @@ from typing import Any
 import msgspec
 from elasticjob_api import names
 from elasticjob_api.elasticjob import ElasticJob
+from elasticjob_api.job_policies import RunPolicy
+from elasticjob_api.pooled_jobs import KUEUE_QUEUE
 from elasticjob_api.scale_requests import ScaleOut
 from elasticjob_api.scaleplan import ScalePlan
 from elasticjob_operator.core.model.observed import Observed, request_plan_name
 from elasticjob_operator.core.sharing.facts import Memory, fact
 from elasticjob_operator.core.sharing.model import PooledJob
+from msgspec.structs import replace
 
 SIZE = 2
 
@@ -45,6 +48,25 @@ def requested(*plans: ScalePlan, outs: tuple[ScaleOut, ...] = (), current: str =
     }
     observed = Observed(msgspec.convert(found, ElasticJob), plans=plans, scale_outs=outs)
     return fact(observed, Memory(), member=(1,), fixed=(0,), priority=0, weight=1.0)
+
+
+def test_a_job_in_a_queue_is_left_alone_when_its_user_suspends_it_and_counts_by_its_quota() -> None:
+    found = {
+        "metadata": {"name": "a", "labels": {KUEUE_QUEUE: "team"}},
+        "spec": {"framework": "custom", "replicaSpecs": {"worker": {"template": {}}}},
+        "status": {"replicaStatuses": {"worker": {"desired": 3, "indices": "0-2"}}},
+    }
+    job = msgspec.convert(found, ElasticJob)
+    suspended = replace(job, spec=replace(job.spec, run_policy=RunPolicy(suspend=True)))
+    assert of_queue(suspended, 3).is_kept
+    in_part = of_queue(job, 2)
+    assert (in_part.size, in_part.held, in_part.wanted) == (2, 2, 3)
+
+
+def of_queue(job: ElasticJob, quota: int) -> PooledJob:
+    """Return what a pool knows of a job that has quota for this number of members."""
+    found = Observed(job)
+    return fact(found, Memory(), member=(1,), fixed=(0,), priority=0, weight=1.0, quota=quota)
 
 
 def scale_out(**status: Any) -> ScaleOut:

@@ -80,6 +80,24 @@ def test_the_lowest_are_suspended_and_no_more_than_necessary() -> None:
     assert found.pods() == {"mid": 2, "small": 1, "lowest": 0, "urgent": 3}
 
 
+def test_a_small_job_runs_on_if_another_one_must_be_suspended_anyway() -> None:
+    small = running("small", 1)
+    found = world(small, running("large", 3, 3, priority=1), urgent(3))
+    found.run(120)
+    assert found.pods() == {"small": 1, "large": 0, "urgent": 3}
+
+
+def test_a_pool_that_has_lost_room_suspends_nobody_for_one_that_has_not_waited_long_enough() -> (
+    None
+):
+    found = world(running("low", 4, 2), urgent(3), cpu=3)
+    found.pool = Pool("p", "Priority", (3000,), reclaim_seconds=600, suspends=True)
+    found.advance()
+    sharing = found.tick()
+    assert sharing.suspended == {}
+    assert [(each.job, each.size) for each in sharing.resizes] == [("low", 3)]
+
+
 @st.composite
 def full_pools(draw: st.DrawFn) -> World:
     """Return a full pool, and jobs that arrive."""
