@@ -164,11 +164,12 @@ def _give(state: _State, fair: dict[str, int], waiting: Sequence[PooledJob]) -> 
 
     So members come at once, in one change, and nobody else takes them.
     """
+    is_being_freed = state.is_being_freed  # before what is given here counts as taken
     for job in waiting:
         size = fair[job.name]
         amounts = needed(job, job.size, size)
         if not state.free.fits(amounts):
-            if not state.is_being_freed:
+            if not is_being_freed:
                 size = _largest_now(state, job, size)
                 amounts = needed(job, job.size, size)
             elif job.size < size:

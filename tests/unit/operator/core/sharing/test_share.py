@@ -85,6 +85,12 @@ def test_a_job_starts_with_what_is_free_and_gets_the_rest_later_without_a_plan()
     assert not any(each.resizes for each in decisions)
 
 
+def test_what_the_first_of_two_jobs_leaves_free_goes_to_the_second_in_the_same_decision() -> None:
+    jobs = [running("a", 5), running("b", 1, wanted=3), running("c", 1, wanted=3)]
+    decision = World(pool(10_000, policy="Fair", reclaim_seconds=30.0), jobs).tick()
+    assert decision.promised == {"a": 5, "b": 3, "c": 2}
+
+
 def test_a_job_does_not_start_below_its_minimum() -> None:
     world = World(pool(6000), [running("a", 4), Job("b", 4, minimum=3)])
     world.run(60)
