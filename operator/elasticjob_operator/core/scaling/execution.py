@@ -164,7 +164,7 @@ class _Execution:
             return self._wait_or_time_out(progress_messages.awaited_removals(remaining), why)
         if resizes.pending:
             names = sorted(pod.name for pod in resizes.pending)
-            text = progress_messages.awaited_resizes(names, resizes.quotas)
+            text = progress_messages.awaited_resizes(names, resizes.problems)
             status = replace(plan.status, waiting_for=text)
             return self._write(status, requeue_after=_RESIZE_CHECK_SECONDS)
         if resizes.impossible:
@@ -217,7 +217,7 @@ class _Execution:
         status = replace(
             status,
             waiting_for=progress_messages.awaited_resizes(
-                sorted([*(pod.name for pod in resizes.pending), *requested]), resizes.quotas
+                sorted([*(pod.name for pod in resizes.pending), *requested]), resizes.problems
             ),
             resized_pods=drain.limited(list(dict.fromkeys([*status.resized_pods, *requested]))),
             resize_time=requested_at,

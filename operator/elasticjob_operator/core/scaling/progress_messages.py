@@ -100,9 +100,9 @@ def awaited_removals(pods: Sequence[str]) -> str:
     return _text("removed pods", "to be gone", pods)
 
 
-def awaited_resizes(pods: Sequence[str], quotas: Iterable[str]) -> str:
-    """Return the text for pods that are resized in place, some of which quotas refuse for now."""
-    reasons = "; ".join(sorted(quotas))
+def awaited_resizes(pods: Sequence[str], problems: Iterable[str]) -> str:
+    """Return the text for pods that are resized in place, and what hinders some of them for now."""
+    reasons = "; ".join(sorted(problems))
     why = f" ({reasons}; it is tried again)" if reasons else ""
     return _text("pods", "to be resized in place", pods, why)
 

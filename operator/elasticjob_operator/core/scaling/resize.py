@@ -1,8 +1,8 @@
 """Resizes CPU and memory of running pods in place, and finds the members that must be replaced.
 
 A resize is done when the kubelet reports the new resources. It is impossible if the API server
-refuses it, if the kubelet reports it as infeasible, deferred or failed, or if the kubelet reports
-nothing in time, as an old one does. GPUs and other extended resources never change in place.
+refuses it, if the kubelet reports it as infeasible or deferred, or if the kubelet reports nothing,
+as an old one does, or errors until its time is over. GPUs and other extended resources never change in place.
 """
 
 from __future__ import annotations
@@ -31,7 +31,11 @@ from elasticjob_operator.core.scaling.drain import MAX_NAMES_LISTED
 from elasticjob_operator.core.scaling.plan_membership import PlanMembership
 
 KUBELET_SILENCE_SECONDS = 30
-"""Seconds after which a kubelet that reports nothing about a resize is too old for it."""
+"""Seconds after which a kubelet that reports nothing about a resize is too old for it.
+
+So long it may also report errors: it tries again, for example until it knows how much memory a
+container takes whose limit is to be lowered.
+"""
 _QUOTA_SECONDS = 30
 """Seconds for which a resize that a quota refuses is requested again.
 
@@ -47,14 +51,14 @@ class ResizeProgress:
     Attributes:
         to_request: pods whose resize has not been requested yet, or is requested again.
         pending: pods whose kubelet may still do it, or whose request a quota has refused.
-        quotas: what those quotas say.
+        problems: what those quotas and kubelets say.
         impossible: pods that must be replaced instead, and why.
         done: pods that have been resized in place.
     """
 
     to_request: list[Pod] = field(default_factory=list)
     pending: list[Pod] = field(default_factory=list)
-    quotas: set[str] = field(default_factory=set)
+    problems: set[str] = field(default_factory=set)
     impossible: list[tuple[Pod, str]] = field(default_factory=list)
     done: list[Pod] = field(default_factory=list)
 
@@ -177,7 +181,7 @@ def _classify(
     if not _is_requested(pod, wanted):
         why = _why_impossible(observed, pod, wanted)
         if why and _may_be_credited(observed, plan, pod, now):
-            progress.quotas.add(why)
+            progress.problems.add(why)
             refused, _ = observed.refused_resizes[pod.metadata.uid]
             due = now - refused.at >= _QUOTA_RETRY_SECONDS
             (progress.to_request if due else progress.pending).append(pod)
@@ -192,6 +196,7 @@ def _classify(
             progress.impossible.append((pod, why))
         else:
             progress.pending.append(pod)
+            progress.problems.update(_kubelet_error(pod))
 
 
 def _why_impossible(observed: Observed, pod: Pod, wanted: Quantities) -> str:
@@ -222,23 +227,29 @@ def _kubelet_refusal(pod: Pod) -> str:
     pending = pod.condition("PodResizePending")
     if pending is not None and pending.reason in ("Infeasible", "Deferred"):
         return f"resize is {pending.reason}: {pending.message}"
-    progress = pod.condition("PodResizeInProgress")
-    if progress is not None and progress.reason == "Error":
-        return f"resize failed: {progress.message}"
     return ""
+
+
+def _kubelet_error(pod: Pod) -> list[str]:
+    """Return what the kubelet says of its last attempt; empty if that has not failed."""
+    progress = pod.condition("PodResizeInProgress")
+    if progress is None or progress.reason != "Error":
+        return []
+    return [f"resize failed: {progress.message}"]
 
 
 def _overdue(plan: ScalePlan, pod: Pod, now: float) -> str:
     """Return a message if the kubelet's time is over.
 
-    A resize in progress has the plan's timeout.
+    A resize in progress has the plan's timeout, unless it fails.
     """
     seconds = plan.spec.timeout_seconds
-    if pod.condition("PodResizeInProgress") is None:
+    errors = _kubelet_error(pod)
+    if errors or pod.condition("PodResizeInProgress") is None:
         seconds = min(seconds, KUBELET_SILENCE_SECONDS)
     if plan.status.resize_time is None or now - parse_time(plan.status.resize_time) < seconds:
         return ""
-    return f"the kubelet has not resized it within {seconds} s"
+    return errors[0] if errors else f"the kubelet has not resized it within {seconds} s"
 
 
 def _was_requested(plan: ScalePlan, pod: Pod) -> bool:

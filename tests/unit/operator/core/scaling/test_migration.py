@@ -213,6 +213,18 @@ async def test_what_cannot_be_resized_in_place_is_replaced_one_by_one(resizes: R
     assert all(expected in move["message"] for move in nodes.plan("p")["migrations"])
 
 
+async def test_a_resize_that_has_failed_may_succeed_when_the_kubelet_tries_again() -> None:
+    nodes = await started(replicas=3, least=3, most=3)
+    nodes.resizes = "Error"
+    await nodes.cluster.apply(SCALE_PLANS, "p", **MORE_CPU)
+    failed = "resize failed: no room on the node; it is tried again)"
+    await nodes.until(lambda: failed in nodes.plan("p").get("waitingFor", ""))
+    nodes.resizes = "InPlace"
+    await nodes.settle()
+    plan = nodes.plan("p")
+    assert (plan["phase"], plan.get("migrations", [])) == ("Succeeded", [])
+
+
 async def test_a_resize_that_the_api_server_refuses_does_not_wait_for_the_time_out() -> None:
     nodes = await started(replicas=3, least=3, most=3)
     refuse_resizes(nodes.cluster)
