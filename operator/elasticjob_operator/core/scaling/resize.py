@@ -2,7 +2,8 @@
 
 A resize is done when the kubelet reports the new resources. It is impossible if the API server
 refuses it, if the kubelet reports it as infeasible or deferred, or if the kubelet reports nothing,
-as an old one does, or errors until its time is over. GPUs and other extended resources never change in place.
+as an old one does, or errors until its time is over. GPUs and other extended resources never change
+in place.
 """
 
 from __future__ import annotations
