@@ -17,9 +17,7 @@ from collections.abc import Callable, Sequence
 from itertools import chain
 from typing import Any
 
-from torch.distributed.device_mesh import (  # type: ignore[import-not-found, unused-ignore]
-    init_device_mesh,
-)
+import torch  # type: ignore[import-not-found, unused-ignore]
 
 from elasticjob import _process
 from elasticjob._committed_state import Commit, Committed, CommittedState, Stored
@@ -78,13 +76,20 @@ class ShardedState(CommittedState):
 
         Raises:
             ValueError: the name of a value is one of the state's own.
+            ImportError: this PyTorch is too old.
         """
         for name in ("model", "optimizer"):
             if name in values:
                 raise ValueError(f"{name!r} is what `build` returns: choose another name")
         super().__init__(step=step, **values)
-        for module in _LATE_IMPORTS:
-            importlib.import_module(module)
+        try:
+            for module in _LATE_IMPORTS:
+                importlib.import_module(module)
+        except ModuleNotFoundError as error:
+            raise ImportError(
+                f"ShardedState needs PyTorch 2.6 or later, and this is {torch.__version__}: use a "
+                "later one, or State with a model that each rank has"
+            ) from error
         self._build = build
         self._held: dict[str, Holding] = {}
         self._initial = b""
@@ -217,6 +222,11 @@ class ShardedState(CommittedState):
         PyTorch takes meshes of the same ranks for the same one, also if this process had another
         rank in the earlier one, and keeps that one for later tensors. So its name is another.
         """
+        # Here, as earlier versions of PyTorch lack it, and elasticjob.torch has more for them.
+        from torch.distributed.device_mesh import (  # type: ignore[import-not-found, unused-ignore]
+            init_device_mesh,
+        )
+
         kind = self._group.device.type  # type: ignore[attr-defined]
         name = f"round{self._meeting.round}"
         return init_device_mesh(kind, (self._meeting.size,), mesh_dim_names=(name,))

@@ -6,6 +6,7 @@ import os
 import re
 import shlex
 import signal
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -15,6 +16,7 @@ from tests.support.e2e import pytorch_job, standby_processes
 from tests.support.e2e.pytorch_job import CHECKPOINT_STEPS, SCRIPT, SLOTS, check_end
 from tests.support.e2e.sandbox import Sandbox
 from tests.support.e2e.trial import Trial, check_worlds
+from tests.support.framework_python import LIBRARY
 from tests.support.local_job import LocalJob
 from tests.support.local_run import local_run
 from tests.support.wait import until
@@ -27,6 +29,26 @@ STANDBY_EPOCHS = 10_000
 LOCAL_EPOCHS = 600
 WORLDS_EPOCHS = 600
 FSDP_EPOCHS = 80
+
+
+DIVIDED = """
+import elasticjob.torch
+try:
+    elasticjob.torch.ShardedState(print)
+    print("made")
+except ImportError as error:
+    print(error)
+"""
+
+
+def test_an_early_pytorch_has_all_but_the_divided_state_and_says_what_that_needs() -> None:
+    done = subprocess.run(
+        [pytorch_job.python(), "-c", DIVIDED],
+        env={**os.environ, "PYTHONPATH": LIBRARY},
+        capture_output=True,
+        text=True,
+    )
+    assert re.match("made|ShardedState needs PyTorch 2.6 or later", done.stdout), done.stderr
 
 
 @pytest.mark.guarantee("several-processes-per-pod")
