@@ -7,6 +7,7 @@ of any placement. Bytes go from rank to rank by point-to-point messages of the d
 from __future__ import annotations
 
 import io
+import math
 import pickle
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -104,10 +105,7 @@ def _check_mesh(mesh: Any) -> None:
 
 
 def _end(piece: Piece) -> int:
-    count = 1
-    for size in piece.sizes:
-        count *= size
-    return piece.start + count * int(getattr(torch, piece.dtype).itemsize)
+    return piece.start + math.prod(piece.sizes) * int(getattr(torch, piece.dtype).itemsize)
 
 
 def _view(data: torch.Tensor, piece: Piece) -> torch.Tensor:

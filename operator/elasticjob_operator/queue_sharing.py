@@ -176,13 +176,12 @@ def _fact(
     resources: tuple[str, ...],
 ) -> PooledJob:
     members, member, fixed = cluster_queue.quota_of(workload, elastic_role(job), resources)
-    reference = workload.spec.priority_class_ref
     return facts.fact(
         store.with_queue(job),
         memory,
         member=member,
         fixed=fixed,
         priority=workload.spec.priority or 0,
-        weight=pool.spec.weights.get(reference.name if reference else "", 1.0),
+        weight=pool.spec.weights.get(workload.priority_class, 1.0),
         quota=members,
     )

@@ -59,6 +59,17 @@ def trained(folder: Path) -> Counter[str]:
     return Counter(line for path in folder.glob("trained-*") for line in path.read_text().split())
 
 
+def check_ends(low: KubectlUser, high: KubectlUser) -> None:
+    """Check that the low job has its members again, and that both have trained each shard once."""
+    high.wait("ej/high", ".status.phase", "Succeeded")
+    low.until("the low job has its members again", lambda: low.at_rest(5))
+    low.until("the low job has ended", lambda: low.status()["phase"] == "Succeeded", seconds=150)
+    for job in (low, high):
+        counts = trained(job.folder)
+        assert len(counts) == SHARDS[job.job]
+        assert set(counts.values()) == {1}
+
+
 @pytest.mark.guarantee("pool-shares")
 def test_a_job_of_higher_priority_gets_members_of_a_full_pool_and_gives_them_back(
     sandbox: Sandbox, folder: Path
@@ -76,13 +87,7 @@ def test_a_job_of_higher_priority_gets_members_of_a_full_pool_and_gives_them_bac
     assert plan["spec"]["source"] == "Pool"
     assert "high (0 of 2 members, priority 1000) waits" in plan["spec"]["reason"]
 
-    high.wait("ej/high", ".status.phase", "Succeeded")
-    low.until("the members are back", lambda: low.at_rest(5))
-    low.until("the low job has ended", lambda: low.status()["phase"] == "Succeeded", seconds=150)
-    for job in (low, high):
-        counts = trained(job.folder)
-        assert len(counts) == SHARDS[job.job]
-        assert set(counts.values()) == {1}
+    check_ends(low, high)
     sandbox.kubectl("delete", "priorityclass", urgent)
 
 
@@ -104,13 +109,7 @@ def test_a_job_that_is_suspended_as_the_last_resort_trains_each_shard_once(
     assert low.status()["phase"] == "Suspended"
     assert "suspended for high (0 of 2 members, priority 1000)" in low.status()["message"]
 
-    high.wait("ej/high", ".status.phase", "Succeeded")
-    low.until("the low job has resumed", lambda: low.at_rest(5))
-    low.until("the low job has ended", lambda: low.status()["phase"] == "Succeeded", seconds=150)
-    for job in (low, high):
-        counts = trained(job.folder)
-        assert len(counts) == SHARDS[job.job]
-        assert set(counts.values()) == {1}
+    check_ends(low, high)
     sandbox.kubectl("delete", "priorityclass", urgent)
 
 

@@ -192,6 +192,12 @@ class QueuedWorkload(Object, frozen=True):
         return said and " the preemption of" not in found.message
 
     @property
+    def priority_class(self) -> str:
+        """The name of the class that has given it its priority; empty without one."""
+        reference = self.spec.priority_class_ref
+        return reference.name if reference else ""
+
+    @property
     def controllers(self) -> list[str]:
         """The UIDs of what it belongs to."""
         return [owner.uid for owner in self.metadata.owner_references if owner.controller]

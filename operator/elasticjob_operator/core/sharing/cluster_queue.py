@@ -152,7 +152,6 @@ def waiter(
         fixed = (0,) * len(resources)
     most = partial.count if partial else 1
     least = (partial.min_count if partial else None) or 1
-    reference = workload.spec.priority_class_ref
     return PooledJob(
         name=_name(workload, namespace),
         size=0,
@@ -164,7 +163,7 @@ def waiter(
         member=member,
         fixed=fixed,
         priority=workload.spec.priority or 0,
-        weight=weights.get(reference.name if reference else "", 1.0),
+        weight=weights.get(workload.priority_class, 1.0),
         since=time_or_none(workload.metadata.creation_timestamp) or 0.0,
         waits_since=memory.waits_since,
     )
