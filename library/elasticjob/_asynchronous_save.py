@@ -37,7 +37,8 @@ class SaveInParts:
 
     def end(self) -> bool:
         """Call the function that `save` has returned, if any, and forget it; return True."""
-        rest, self._rest = self._rest, None
+        rest = self._rest
+        self._rest = None
         if callable(rest):
             rest()
         return True
@@ -79,6 +80,7 @@ class AsynchronousSave:
 
     def raise_error(self) -> None:
         """Raise what the function of an ended save has raised, once."""
-        error, self._error = self._error, None
+        error = self._error
+        self._error = None
         if error is not None:
             raise error
