@@ -104,9 +104,7 @@ def test_members_that_disagree_on_the_number_of_parts_hold_nothing_together() ->
     assert newest(members, after="") == Choice(NAMES[0], (0,), fetch=True)
 
 
-@given(
-    st.lists(st.booleans(), min_size=1, max_size=MAX_CHECKPOINT_PARTS), st.integers(min_value=0)
-)
+@given(st.lists(st.booleans(), min_size=1, max_size=MAX_CHECKPOINT_PARTS), st.integers(min_value=0))
 def test_every_member_gets_a_part_in_few_steps_from_one_that_has_it(
     gives: list[bool], chosen: int
 ) -> None:

@@ -109,9 +109,7 @@ async def agents(tmp_path: Path) -> AsyncIterator[Agents]:
         await agent.close()
 
 
-async def call(
-    agent: StateCalls, method: str, *, round_: int = 1, **fields: Any
-) -> dict[str, Any]:
+async def call(agent: StateCalls, method: str, *, round_: int = 1, **fields: Any) -> dict[str, Any]:
     return await agent.handlers[method](fields, Caller(round_, agent_pb2.World(round=round_)))
 
 
