@@ -22,6 +22,7 @@ from elasticjob_api.limits import MAX_CHECKPOINT_PARTS
 
 from elasticjob._agent_connection import AgentConnection, AgentError, agent_connection
 from elasticjob._state_choice import (
+    EMPTY,
     Choice,
     Inventory,
     decode,
@@ -172,24 +173,23 @@ class StateInMemory:
         """
         if not self._first:
             return True
-        holders: list[int | None] = start["sources"]
+        holders: list[int] = start["sources"]
         held = self.folder.held().get(name)
         missing = [part for part in range(len(holders)) if not held or part not in held.whole]
-        filled = [(part, holder) for part in missing if (holder := holders[part]) is not None]
+        filled = [part for part in missing if holders[part] != EMPTY]
         for first in range(0, len(filled), _FETCHES):
-            far = dict(filled[first : first + _FETCHES])
             near = {
-                part: source(self._position, holder, start["addresses"])
-                for part, holder in far.items()
+                part: source(self._position, holders[part], start["addresses"])
+                for part in filled[first : first + _FETCHES]
             }
             failed = self._get(name, near, start)
-            again = {part: far[part] for part in failed if near[part] != far[part]}
+            again = {part: holders[part] for part in failed if near[part] != holders[part]}
             if len(again) == len(failed):
                 failed = self._get(name, again, start)
             for reason in failed.values():
                 log.warning("a part of checkpoint %s is not fetched: %s", name, reason)
                 return False
-        empty = [part for part in missing if holders[part] is None]
+        empty = [part for part in missing if holders[part] == EMPTY]
         try:
             self.folder.note_empty(name, empty, parts=len(holders))
         except OSError as error:

@@ -18,6 +18,8 @@ MOST_BYTES = 136 * 1024
 """The inventories of all members together: with their keys and the choice they fit into the
 master's values.
 """
+EMPTY = -1
+"""In place of the member that holds a part: it has no files."""
 CHILDREN = 8
 """Members that get a part from the same one: as many as an agent serves at a time."""
 _USUAL = (
@@ -63,12 +65,12 @@ class Choice:
 
     Attributes:
         name: the name of the checkpoint.
-        sources: the position of a member that holds it, for each part; None for one without files.
+        sources: the position of a member that holds it, for each part; or `EMPTY`.
         fetch: some members do not have all parts.
     """
 
     name: str
-    sources: tuple[int | None, ...]
+    sources: tuple[int, ...]
     fetch: bool
 
 
@@ -143,16 +145,16 @@ def _choice(name: str, inventories: Sequence[Inventory]) -> Choice | None:
     if any(held.parts != parts for held in present) or not any(held.complete for held in present):
         return None
     empty = frozenset[int]().union(*(held.empty for held in present))
-    sources: list[int | None] = []
+    sources = []
     for part in range(parts):
         if part in empty:
-            sources.append(None)
+            sources.append(EMPTY)
             continue
         holders = [n for n, held in enumerate(everyone) if held is not None and part in held.whole]
         if len(holders) < len(inventories):  # the others must be able to fetch it
             holders = [holder for holder in holders if inventories[holder].address]
         if not holders:
             return None
-        sources.append(holders[part % len(holders)])
+        sources.append(holders[0])
     fetch = any(held is None or len(held.whole) < parts for held in everyone)
     return Choice(name, tuple(sources), fetch)

@@ -11,6 +11,7 @@ import pytest
 from elasticjob._state import _start
 from elasticjob._state_choice import (
     CHILDREN,
+    EMPTY,
     Choice,
     Held,
     Inventory,
@@ -81,7 +82,7 @@ def test_the_newest_checkpoint_that_all_members_can_have_is_chosen(
         return
     for part, holder in enumerate(choice.sources):
         held = [each.checkpoints.get(choice.name) for each in members]
-        if holder is None:
+        if holder == EMPTY:
             assert any(each is not None and part in each.empty for each in held)
         else:
             assert part in members[holder].checkpoints[choice.name].whole

@@ -109,14 +109,14 @@ async def agents(tmp_path: Path) -> AsyncIterator[Agents]:
         await agent.close()
 
 
-async def call(agent: StateCalls, method: str, *, round_: int = 1, **fields: Any) -> dict[str, Any]:
-    return await agent.handlers[method](fields, Caller(round_, agent_pb2.World(round=round_)))
+async def call(agent: StateCalls, method: str, **fields: Any) -> dict[str, Any]:
+    return await agent.handlers[method](fields, Caller(1, agent_pb2.World(round=1)))
 
 
 async def fetch(agent: StateCalls, source: str, *, round_: int = 1) -> None:
     """Fetch the part from an agent that may still get it itself."""
     fields = {**name()._asdict(), "from": source, "wait": True}
-    await call(agent, "state_fetch", round_=round_, **fields)
+    await agent.handlers["state_fetch"](fields, Caller(round_, agent_pb2.World(round=round_)))
 
 
 async def address(agent: StateCalls) -> str:
