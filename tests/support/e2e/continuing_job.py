@@ -190,8 +190,8 @@ def check_a_loss_of_all_processes(run: Run) -> None:
     run.check(processes=4)
 
 
-def check_random_kills(run: Run, choose: random.Random) -> None:
-    """Kill processes and pods of three at random times, some while a process joins."""
+def check_random_kills(run: Run, choose: random.Random, *, pods_only: bool = False) -> None:
+    """Kill pods of three, or processes alone, at random times, some while a process joins."""
     agents = {index: run.add(index) for index in range(3)}
     world = run.trains(3)
     for _ in range(4):
@@ -201,7 +201,7 @@ def check_random_kills(run: Run, choose: random.Random) -> None:
         children = psutil.Process(killed.pid).children()
         for process in children:
             process.kill()
-        if not children or choose.random() < 0.3:
+        if pods_only or not children or choose.random() < 0.3:
             killed.kill()  # the whole pod
         run.job.wait(
             "the end of the pod, or its next process", partial(_replaced, killed, children)
