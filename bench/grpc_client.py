@@ -109,10 +109,6 @@ class Connection(asyncio.Protocol):
             )
         self.write(data)
 
-    def finish(self, stream: int) -> None:
-        """Send nothing more on this call."""
-        self.write(frame(_DATA, _END_STREAM, stream, b""))
-
     async def ask(self, method: str, message: bytes) -> bytes:
         """Make a unary call. Raises `ConnectionBroken` when it ends without an answer."""
         answer: asyncio.Future[bytes | None] = asyncio.get_running_loop().create_future()

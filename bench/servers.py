@@ -117,7 +117,6 @@ async def _running(
     environment = {
         **os.environ,
         names.ENV_TOKEN: secrets[names.SECRET_TOKEN],
-        names.ENV_CA: secrets[names.SECRET_CA],
         names.ENV_TLS_CERT: secrets[names.SECRET_CERT],
         names.ENV_TLS_KEY: secrets[names.SECRET_KEY],
         **(more or {}),

@@ -51,16 +51,14 @@ def template_requests_by_plan(template: Mapping[str, Any]) -> RequestsByPlan:
     return with_plan
 
 
-def pod_requests(
-    pod_spec: Mapping[str, Any], planned: Mapping[str, int | str] = NOTHING_PLANNED
-) -> dict[str, Decimal]:
+def pod_requests(pod_spec: Mapping[str, Any]) -> dict[str, Decimal]:
     """Return what the scheduler and a ResourceQuota count for a pod.
 
     A limit without a request counts. Sidecars, which are init containers that are always restarted,
     run beside all that start after them; other init containers run one after another. What the pod
     itself requests counts instead of its containers.
     """
-    return requests_by_plan(pod_spec)(planned)
+    return requests_by_plan(pod_spec)(NOTHING_PLANNED)
 
 
 def requests_by_plan(pod_spec: Mapping[str, Any]) -> RequestsByPlan:

@@ -65,10 +65,8 @@ class Forwarding:
 
 
 @asynccontextmanager
-async def forward(
-    cluster: Cluster, pod: str, port: int, *, local_port: int = 0
-) -> AsyncIterator[Forwarding]:
-    """Listen on a port of 127.0.0.1, and carry its connections to a port of a pod.
+async def forward(cluster: Cluster, pod: str, port: int) -> AsyncIterator[Forwarding]:
+    """Listen on a free port of 127.0.0.1, and carry its connections to a port of a pod.
 
     The port is closed when the block ends.
 
@@ -76,10 +74,9 @@ async def forward(
         cluster: its user may get and create pods/portforward.
         pod: its name.
         port: the port at which the program in the pod listens.
-        local_port: a port of this machine; 0 for a free one.
 
     Raises:
-        ClientError: the local port is in use. Later errors end the connection and are in `problem`.
+        ClientError: there is no port. Later errors end the connection and are in `problem`.
     """
     forwarding = Forwarding()
     connections: set[asyncio.Task[None]] = set()
@@ -96,11 +93,9 @@ async def forward(
         task.add_done_callback(lambda _: writer.close())
 
     try:
-        server = await asyncio.start_server(connected, "127.0.0.1", local_port)
+        server = await asyncio.start_server(connected, "127.0.0.1", 0)
     except OSError as error:
-        raise ClientError(
-            f"port {local_port} of this machine cannot be used: {error.strerror}"
-        ) from error
+        raise ClientError(f"no port of 127.0.0.1 can be used: {error.strerror}") from error
     forwarding.address = f"127.0.0.1:{server.sockets[0].getsockname()[1]}"
     try:
         yield forwarding

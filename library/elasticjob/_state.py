@@ -12,7 +12,7 @@ import json
 import logging
 import os
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -22,12 +22,13 @@ from elasticjob_api.limits import MAX_CHECKPOINT_PARTS
 
 from elasticjob._agent_connection import AgentConnection, AgentError, agent_connection
 from elasticjob._state_choice import (
-    MAX_MEMBERS,
+    EMPTY,
     Choice,
     Inventory,
     decode,
     encode,
     newest,
+    source,
 )
 from elasticjob._state_folder import StateFolder
 from elasticjob.agreement import AnyRank
@@ -72,6 +73,7 @@ class StateInMemory:
         use = world.round, store
         self.key = f"elasticjob/state/{store}/{world.round}-{_uses[use]}"
         _uses[use] += 1
+        self._position = 0
         self._peer: str | None = None
 
     def agree_on_start(
@@ -84,17 +86,20 @@ class StateInMemory:
         """
         everyone = members() if self._world.size > 1 else []
         firsts = [rank for rank, member in enumerate(everyone) if member.local_rank == 0] or [0]
+        self._position = firsts.index(self._world.rank - self._world.local_rank)
         inventory = Inventory(self._address(), self.folder.held())
         values = KeyValue()
         if self._first and self._world.size > 1:
-            values.set(f"{self.key}/{self._world.rank}", encode(inventory))
+            value = encode(inventory, members=len(firsts))
+            with suppress(AgentError):  # if the values are full, rank 0 misses it
+                values.set(f"{self.key}/held/{self._world.rank}", value)
         start: dict[str, Any] = {}
         if self._world.rank == 0:
             inventories = [inventory] if len(firsts) == 1 else self._inventories(values, firsts)
             start = _start(inventories, find_stored)
         if self._world.size > 1:
             if self._world.rank == 0:
-                values.set(f"{self.key}/start", json.dumps(start).encode())
+                _publish(f"{self.key}/start", start)
             start = json.loads(values.wait(f"{self.key}/start")[0])
         addresses = start["addresses"]
         self.movable = bool(addresses) and all(addresses)
@@ -102,11 +107,8 @@ class StateInMemory:
         if not self.usable and self._world.rank == 0:
             log.warning("checkpoints are only in the storage: a member gives none to the others")
         if addresses:
-            self._peer = _peer(
-                self._world.rank - self._world.local_rank,
-                [(rank, everyone[rank].node) for rank in firsts] if everyone else [],
-                addresses,
-            )
+            nodes = [everyone[rank].node for rank in firsts] if everyone else [""]
+            self._peer = _peer(self._position, nodes, addresses)
         if start["name"] and self._take(start):
             self.found = start["name"]
         return start["series"], start["stored"]
@@ -140,7 +142,7 @@ class StateInMemory:
         return address
 
     def _inventories(self, values: KeyValue, firsts: list[int]) -> list[Inventory]:
-        keys = [f"{self.key}/{rank}" for rank in firsts]
+        keys = [f"{self.key}/held/{rank}" for rank in firsts]
         try:
             found = values.wait(*keys, timeout=_INVENTORY_SECONDS)
         except TimeoutError as error:
@@ -165,30 +167,52 @@ class StateInMemory:
         return True
 
     def _fetch(self, name: str, start: dict[str, Any]) -> bool:
+        """Get the missing parts; return whether all are here.
+
+        Each comes from another member that gets it, too, or else from one that had it.
+        """
         if not self._first:
             return True
+        holders: list[int] = start["sources"]
         held = self.folder.held().get(name)
-        sources = [start["addresses"][source] for source in start["sources"]]
-        missing = [part for part in range(len(sources)) if not held or part not in held.whole]
+        missing = [part for part in range(len(holders)) if not held or part not in held.whole]
+        filled = [part for part in missing if holders[part] != EMPTY]
+        for first in range(0, len(filled), _FETCHES):
+            near = {
+                part: source(self._position, holders[part], start["addresses"])
+                for part in filled[first : first + _FETCHES]
+            }
+            failed = self._get(name, near, start)
+            again = {part: holders[part] for part in failed if near[part] != holders[part]}
+            if len(again) == len(failed):
+                failed = self._get(name, again, start)
+            for reason in failed.values():
+                log.warning("a part of checkpoint %s is not fetched: %s", name, reason)
+                return False
+        empty = [part for part in missing if holders[part] == EMPTY]
         try:
-            for first in range(0, len(missing), _FETCHES):
-                fetches = [
-                    self._agent.call(
-                        "state_fetch",
-                        store=self._store,
-                        checkpoint=name,
-                        part=str(part),
-                        **{"from": sources[part]},
-                    )
-                    for part in missing[first : first + _FETCHES]
-                ]
-                for fetch in fetches:
-                    fetch.result()
-        except AgentError as error:
-            log.warning("a part of checkpoint %s is not fetched: %s", name, error)
-            return False
+            self.folder.note_empty(name, empty, parts=len(holders))
+        except OSError as error:
+            log.warning("checkpoint %s is not fetched: %s", name, error)
         now = self.folder.held().get(name)
-        return now is not None and len(now.whole) == len(sources)
+        return now is not None and len(now.whole) == len(holders)
+
+    def _get(
+        self, name: str, sources: Mapping[int, int], start: dict[str, Any]
+    ) -> dict[int, BaseException]:
+        """Fetch parts from members at these positions; return why some have failed."""
+        fetches = {
+            part: self._agent.call(
+                "state_fetch",
+                store=self._store,
+                checkpoint=name,
+                part=str(part),
+                wait=position != start["sources"][part],
+                **{"from": start["addresses"][position]},
+            )
+            for part, position in sources.items()
+        }
+        return {part: error for part, fetch in fetches.items() if (error := fetch.exception())}
 
 
 def open_state(folder: str | os.PathLike[str], world: World) -> StateInMemory | None:
@@ -197,11 +221,10 @@ def open_state(folder: str | os.PathLike[str], world: World) -> StateInMemory | 
     root = os.environ.get(names.ENV_STATE_FOLDER)
     if agent is None or not root:
         return None
-    if world.size > MAX_CHECKPOINT_PARTS or world.size > MAX_MEMBERS * world.local_size:
+    if world.size > MAX_CHECKPOINT_PARTS:
         log.warning(
-            "%d processes: checkpoints are kept in memory for at most %d members and %d processes",
+            "%d processes: checkpoints are kept in memory for at most %d",
             world.size,
-            MAX_MEMBERS,
             MAX_CHECKPOINT_PARTS,
         )
         return None
@@ -230,12 +253,18 @@ def _start(
     }
 
 
-def _peer(mine: int, places: list[tuple[int, str]], addresses: list[str | None]) -> str | None:
-    """Return the address of the next member on another node, else of the next member.
+def _publish(key: str, start: dict[str, Any]) -> None:
+    """Publish rank 0's choice; without checkpoints in memory if the values are too full for it."""
+    values = KeyValue()
+    try:
+        values.set(key, json.dumps(start).encode())
+    except AgentError as error:
+        log.warning("checkpoints in memory are not used in this world: %s", error)
+        values.set(key, json.dumps({**start, "name": "", "addresses": []}).encode())
 
-    Each member's place is its first rank and its node; `mine` is the first rank of this one.
-    """
-    position = next((n for n, (rank, _) in enumerate(places) if rank == mine), 0)
-    others = [*range(position + 1, len(places)), *range(position)]
-    elsewhere = [other for other in others if places[other][1] != places[position][1]]
+
+def _peer(position: int, nodes: list[str], addresses: list[str | None]) -> str | None:
+    """Return the address of the next member on another node, else of the next member."""
+    others = [*range(position + 1, len(nodes)), *range(position)]
+    elsewhere = [other for other in others if nodes[other] != nodes[position]]
     return addresses[(elsewhere or others)[0]] if others else None

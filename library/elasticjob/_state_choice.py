@@ -2,18 +2,31 @@
 
 Each rank of the world that has saved a checkpoint has written one part of it. A checkpoint can be
 restored if the present members hold all its parts, and one of them knows that all ranks had saved.
+Parts without files need no transfer: that of most ranks, if only rank 0 writes the model.
 """
 
 from __future__ import annotations
 
 import json
+import zlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-MAX_MEMBERS = 128
-"""Members of a world; their inventories are small values in the master."""
 MAX_CHECKPOINTS = 3
 """Checkpoints in an inventory, the newest ones."""
+MOST_BYTES = 136 * 1024
+"""The inventories of all members together: with their keys and the choice they fit into the
+master's values.
+"""
+EMPTY = -1
+"""In place of the member that holds a part: it has no files."""
+CHILDREN = 8
+"""Members that get a part from the same one: as many as an agent serves at a time."""
+_USUAL = (
+    b'{"address": "10.0.0.1:40000", "checkpoints": {"checkpoint-0000-0000000001-000000000100-000001'
+    b'": [64, "ffffffffffffffff", true, "fffffffffffffffe"]}}'
+)
+"""What inventories have in common. It need not be sent with each."""
 
 
 @dataclass(frozen=True)
@@ -24,11 +37,13 @@ class Held:
         parts: the number of all parts.
         whole: the parts that this member holds.
         complete: all ranks had saved it.
+        empty: those parts of `whole` that have no files.
     """
 
     parts: int
     whole: frozenset[int]
     complete: bool
+    empty: frozenset[int] = frozenset()
 
 
 @dataclass(frozen=True)
@@ -50,8 +65,8 @@ class Choice:
 
     Attributes:
         name: the name of the checkpoint.
-        sources: the position of a member that holds it, for each part.
-        fetch: some members have to fetch parts.
+        sources: the position of a member that holds it, for each part; or `EMPTY`.
+        fetch: some members do not have all parts.
     """
 
     name: str
@@ -70,25 +85,57 @@ def newest(inventories: Sequence[Inventory], *, after: str) -> Choice | None:
     return next(filter(None, choices), None)
 
 
-def encode(inventory: Inventory) -> bytes:
-    """Return an inventory as a small value; the parts are the bits of a number."""
-    newest_names = sorted(inventory.checkpoints)[-MAX_CHECKPOINTS:]
-    held = {name: inventory.checkpoints[name] for name in newest_names}
-    checkpoints = {
-        name: [each.parts, f"{sum(1 << part for part in each.whole):x}", each.complete]
-        for name, each in held.items()
-    }
-    return json.dumps({"address": inventory.address, "checkpoints": checkpoints}).encode()
+def source(position: int, holder: int, addresses: Sequence[str | None]) -> int:
+    """Return the position of the member from which one at a position gets a part that it lacks.
+
+    The members are a tree with a member that holds the part at its root, so that the part spreads
+    in few steps, and none gives it to many. One whose agent has no address gives nothing.
+    """
+    distance = (position - holder) % len(addresses)
+    while distance > 0:
+        distance = (distance - 1) // CHILDREN
+        above = (holder + distance) % len(addresses)
+        if addresses[above] is not None:
+            return above
+    return holder
+
+
+def encode(inventory: Inventory, *, members: int) -> bytes:
+    """Return an inventory as a value that is small enough for a world of so many members.
+
+    The parts are the bits of a number. Old checkpoints are left out if it would be too large.
+    """
+    held = sorted(inventory.checkpoints.items())[-MAX_CHECKPOINTS:]
+    while True:
+        checkpoints = {
+            name: [each.parts, _bits(each.whole), each.complete, _bits(each.empty)]
+            for name, each in held
+        }
+        content = json.dumps({"address": inventory.address, "checkpoints": checkpoints})
+        packer = zlib.compressobj(zdict=_USUAL)
+        value = packer.compress(content.encode()) + packer.flush()
+        if not held or len(value) <= MOST_BYTES // members:
+            return value
+        del held[0]
 
 
 def decode(value: bytes) -> Inventory:
     """Return the inventory in a value."""
-    content = json.loads(value)
-    checkpoints = {}
-    for name, (parts, bits, complete) in content["checkpoints"].items():
-        whole = frozenset(part for part in range(parts) if int(bits, 16) >> part & 1)
-        checkpoints[name] = Held(parts, whole, complete)
+    content = json.loads(zlib.decompressobj(zdict=_USUAL).decompress(value))
+    checkpoints = {
+        name: Held(parts, _parts(whole), complete, _parts(empty))
+        for name, (parts, whole, complete, empty) in content["checkpoints"].items()
+    }
     return Inventory(content["address"], checkpoints)
+
+
+def _bits(parts: frozenset[int]) -> str:
+    return f"{sum(1 << part for part in parts):x}"
+
+
+def _parts(bits: str) -> frozenset[int]:
+    digits = reversed(f"{int(bits, 16):b}")
+    return frozenset(part for part, digit in enumerate(digits) if digit == "1")
 
 
 def _choice(name: str, inventories: Sequence[Inventory]) -> Choice | None:
@@ -97,8 +144,12 @@ def _choice(name: str, inventories: Sequence[Inventory]) -> Choice | None:
     parts = present[0].parts
     if any(held.parts != parts for held in present) or not any(held.complete for held in present):
         return None
+    empty = frozenset[int]().union(*(held.empty for held in present))
     sources = []
     for part in range(parts):
+        if part in empty:
+            sources.append(EMPTY)
+            continue
         holders = [n for n, held in enumerate(everyone) if held is not None and part in held.whole]
         if len(holders) < len(inventories):  # the others must be able to fetch it
             holders = [holder for holder in holders if inventories[holder].address]

@@ -15,7 +15,7 @@ import os
 import re
 import shutil
 import stat
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -51,7 +51,8 @@ class StateFolder:
             numbers = {manifest["parts"] for manifest in manifests.values()}
             if len(numbers) == 1:
                 complete = (folder / _COMPLETE).exists()
-                found[folder.name] = Held(numbers.pop(), frozenset(manifests), complete)
+                empty = frozenset(part for part, each in manifests.items() if not each["files"])
+                found[folder.name] = Held(numbers.pop(), frozenset(manifests), complete, empty)
         return found
 
     def begin(self, name: str, part: int) -> Path:
@@ -68,10 +69,15 @@ class StateFolder:
             raise OSError(f"{size} bytes are in the memory for checkpoints of {self._most_bytes}")
         path = self._folder / name / str(part)
         sizes = {str(each.relative_to(path)): _size(each) for each in _files(path)}
-        manifest = json.dumps({"parts": parts, "files": sizes})
         new = path.with_name(f"{part}.json.new")
-        new.write_text(manifest)
+        new.write_text(_manifest_text(parts, sizes))
         new.replace(path.with_name(f"{part}.json"))
+
+    def note_empty(self, name: str, empty: Iterable[int], *, parts: int) -> None:
+        """Note parts without files, as if they had been fetched."""
+        (self._folder / name).mkdir(parents=True, exist_ok=True)
+        for part in empty:
+            (self._folder / name / f"{part}.json").write_text(_manifest_text(parts, {}))
 
     def complete(self, name: str) -> None:
         """Note that all ranks have saved a checkpoint."""
@@ -141,6 +147,10 @@ def _size(path: Path) -> int:
     if not stat.S_ISREG(found.st_mode):
         raise OSError(f"{path.name} is not a file, so it cannot be kept in memory")
     return found.st_size
+
+
+def _manifest_text(parts: int, sizes: Mapping[str, int]) -> str:
+    return json.dumps({"parts": parts, "files": sizes})
 
 
 def _manifest(path: Path) -> dict[str, Any] | None:

@@ -6,10 +6,8 @@ import contextlib
 import logging
 import os
 import time
-import traceback
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import replace
-from types import TracebackType
 
 from elasticjob._agent_connection import AgentConnection, AgentError, agent_connection
 from elasticjob._committed_state import CommittedState, Stored
@@ -17,8 +15,8 @@ from elasticjob._world_group import Connections, Group, Meeting
 from elasticjob._world_watch import Watch, event_loops
 from elasticjob.checkpoint_storage import open_storage
 from elasticjob.checkpointer import Checkpointer
-from elasticjob.progress import confirm_stop, report_step, should_stop
-from elasticjob.world import WorldChanged, members, next_world, world
+from elasticjob.progress import confirm_stop, should_stop
+from elasticjob.world import members, next_world, world
 
 log = logging.getLogger("elasticjob")
 
@@ -31,114 +29,6 @@ _ERROR_SECONDS = 120.0
 The other ranks wait twice as long: if no process has gone, the end of one brings another world,
 and the others still have the state.
 """
-
-
-class World:
-    """A world of processes that train together, by one group.
-
-        with world:
-            while state.step < total:
-                train(state)
-                state.step += 1
-                world.commit(total=total)
-
-    Attributes:
-        rank: this process, counted from 0.
-        size: the number of processes.
-        round: the number of this world.
-    """
-
-    def __init__(self, session: Session, meeting: Meeting) -> None:
-        """Begin; `worlds` calls it."""
-        self.rank = meeting.rank
-        self.size = meeting.size
-        self.round = meeting.round
-        self._session = session
-        self._entered = False
-        self._finished = False
-        self._error: Exception | None = None
-
-    def __enter__(self) -> World:
-        """Train in this world. The block ends, without an error, when the world changes."""
-        self._entered = True
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> bool:
-        """Return whether the block ends because the world changes."""
-        if error is None:
-            self._finished = True
-            return False
-        if isinstance(error, self._session.errors) and self._session.is_broken():
-            log.warning("the world of round %d has broken", self.round, exc_info=error)
-            traceback.clear_frames(trace)  # they would keep the group and a model alive
-            self._error = error.with_traceback(None)
-            self._session.state._return_to_commit()
-            return True
-        return isinstance(error, WorldChanged)
-
-    def commit(
-        self,
-        *,
-        total: int | None = None,
-        samples: float = 0,
-        metrics: Mapping[str, float] | None = None,
-        compute_seconds: float | None = None,
-        save: bool = False,
-    ) -> None:
-        """Keep a copy of the state in memory, and report its step.
-
-        All ranks call it after the same steps. If a process is lost, all return to the last commit.
-        The world changes at a commit, in all ranks at the same one.
-
-        Args:
-            total: the number of steps of the whole job, if known.
-            samples: the number of samples that this process has trained since its last commit.
-            metrics: numbers to show, such as the loss.
-            compute_seconds: the seconds that this process has computed since its last commit,
-                without waiting for the others, if known.
-            save: whether rank 0 also saves a checkpoint in the folder; the same in all ranks.
-
-        Raises:
-            WorldChanged: the world ends after this commit. `with` handles it.
-            RuntimeError: this is not in the block.
-        """
-        self._check_entered()
-        ends = self._session.commit(save=save)
-        report_step(
-            self._session.state.step,
-            total=total,
-            samples=samples,
-            metrics=metrics,
-            compute_seconds=compute_seconds,
-        )
-        if ends:
-            raise WorldChanged(f"the world of round {self.round} ends")
-
-    def _check_entered(self) -> None:
-        if not self._entered:
-            raise RuntimeError(
-                "the training is not in `with world:`, which ends it when the world changes"
-            )
-
-
-def enter_worlds(session: Session) -> Iterator[World]:
-    """Join each world of the job, one after the other, until the training is finished."""
-    try:
-        while True:
-            entered = session.enter()
-            yield entered
-            entered._check_entered()
-            if entered._finished and session.finish():
-                return
-            session.leave(entered._error)
-            del entered  # what an error holds of the group ends here
-    finally:
-        session.close()
 
 
 class Session:
@@ -166,8 +56,8 @@ class Session:
         self._checkpointer: Checkpointer | None = None
         should_stop()  # from now on the agent asks this process instead of sending SIGTERM
 
-    def enter(self) -> World:
-        """Join the newest world, with the newest state."""
+    def enter(self) -> Meeting:
+        """Join the newest world, with the newest state; return its meeting."""
         failures: tuple[type[Exception], ...] = (*self.errors, AgentError)
         while True:
             here = next_world()
@@ -186,7 +76,7 @@ class Session:
                 meeting.formed = True
                 self.state._synchronize(meeting, self._group, self._stored)
                 meeting.joined = True
-                return World(self, meeting)
+                return meeting
             except failures as error:
                 if meeting.formed and not (self.is_broken() or self._interrupted()):
                     raise  # of the program, such as a checkpoint that does not fit the model

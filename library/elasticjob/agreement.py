@@ -22,7 +22,6 @@ from elasticjob.progress import should_stop
 from elasticjob.world import members
 
 _STOP = "elasticjob/stop"
-_ANY_RANK = "elasticjob/any-rank"
 
 
 def should_stop_together() -> bool:
@@ -193,8 +192,8 @@ class AnyRank:
     It takes the place of an all-reduce where the program has none. All ranks call it equally often.
     """
 
-    def __init__(self, name: str = _ANY_RANK) -> None:
-        """Begin with the first use of a name in this world."""
+    def __init__(self, name: str) -> None:
+        """Begin with the first use of a name in this world; no other agreement may have it."""
         self._name = name
         self._uses = 0
 

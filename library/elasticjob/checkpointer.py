@@ -16,14 +16,17 @@ import logging
 import os
 import re
 import time
+from collections import Counter
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any, TypeVar
 
 from elasticjob._agent_connection import AgentError, agent_connection
 from elasticjob._arguments import check_counts, check_function, check_number
+from elasticjob._asynchronous_save import AnyOf, AsynchronousSave, SaveInParts
 from elasticjob._checkpoint_interval import CheckpointInterval
-from elasticjob._state import open_state
+from elasticjob._saves_in_memory import ACCOUNTS, SavesInMemory
+from elasticjob._state import StateInMemory, open_state
 from elasticjob._storage_errors import is_of_storage
 from elasticjob._write_behind import WriteBehind
 from elasticjob.agreement import AnyRank, can_stop_together, should_stop_together
@@ -37,7 +40,6 @@ from elasticjob.world import world as present_world
 
 log = logging.getLogger("elasticjob")
 
-_ACCOUNTS = "elasticjob-data-sets.json"
 _KEY = "elasticjob/checkpoint"
 _SECOND = 1.0
 _LONGEST_PAUSE = 60
@@ -52,11 +54,21 @@ Save = Callable[[str], object]
 """Writes the model into a folder (a path or a URL). Every rank calls it."""
 
 
-AnyOf = Callable[[bool], bool]
+_uses: Counter[int] = Counter()
+"""How many agreements through the master this process has begun, by the round of its world."""
 
 
 def _alone(mine: bool) -> bool:
     return mine
+
+
+def _through_master(world: World) -> AnyOf:
+    """Return an agreement of the ranks; all of them ask for equally many, in the same order."""
+    if world.size == 1:
+        return _alone
+    _uses[world.round] += 1
+    use = _uses[world.round]
+    return AnyRank("elasticjob/any-rank" if use == 1 else f"elasticjob/any-rank-{use}")
 
 
 def _decoded(accounts: bytes) -> dict[str, bytes]:
@@ -86,6 +98,7 @@ class Checkpointer:
         keep: int = 3,
         timeout: float = 15.0,
         failure_hours: float = 6.0,
+        asynchronous: bool = False,
         world: World | None = None,
     ) -> None:
         """Find the newest checkpoint.
@@ -101,11 +114,15 @@ class Checkpointer:
             timeout: the seconds that a save may wait for the master. Keep it below half of
                 `drainSeconds`, the time for a stop.
             failure_hours: the mean time between two failures of a pod, more than 0; see `step`.
+            asynchronous: `save` returns a function that writes what it has not written yet, or
+                None. `step` lets a thread call it while the training goes on, so it must not use
+                what later steps change.
             world: the world whose ranks save together. Default: the current world. In a world of
                 one process, this process alone saves for the others.
 
         Raises:
-            ValueError: see `any_rank`, `keep` and `failure_hours`.
+            ValueError: see `any_rank`, `keep` and `failure_hours`; or `asynchronous` in a world of
+                several roles, whose ranks could not agree in a thread.
             AgentError: this world has ended.
         """
         self._world = world or present_world()
@@ -120,9 +137,14 @@ class Checkpointer:
         check_counts(keep=keep)
         check_number("timeout", timeout)
         check_number("failure_hours", failure_hours, finite=False)
+        if asynchronous and not self._stops_together:
+            raise ValueError(
+                f"asynchronous=True: the {self._world.size} ranks of this world have several "
+                "roles, or no agent, so they cannot agree in a thread; leave it out"
+            )
         if failure_hours == 0:
             raise ValueError(f"{failure_hours=} must be more than 0")
-        self._any_rank = any_rank or (_alone if self._world.size == 1 else AnyRank())
+        self._any_rank = any_rank or _through_master(self._world)
         self._keep = keep
         self._timeout = timeout
         self._storage: CheckpointStorage = open_storage(folder)
@@ -134,16 +156,16 @@ class Checkpointer:
         """What the writes of this process have taken since the last report of them."""
         self._size = 0
         """The bytes of the first one there; 0: not known."""
-        self._in_memory = ""
-        """The newest complete checkpoint in memory."""
-        self._warned = False
-        """The log says why a checkpoint was not saved in memory."""
         self._problem: Exception | None = None
         """Why the storage has not taken the last checkpoint of this rank."""
         # Processes that save alone, or have several roles, need not all have a Checkpointer.
         several_save = world is None and self._stops_together
-        self._state = open_state(folder, self._world) if several_save else None
-        self._behind = self._write_behind()
+        state = open_state(folder, self._world) if several_save else None
+        self._memory = self._saves_in_memory(state) if state is not None else None
+        self._later: AsynchronousSave | None = None
+        if asynchronous:
+            # The ranks agree in a thread, so not by a collective of the program.
+            self._later = AsynchronousSave(_through_master(self._world))
         pods = self._world.size / self._world.local_size
         self._interval = CheckpointInterval(
             self._any_rank, failure_seconds=3600 * failure_hours / pods, now=time.monotonic()
@@ -151,13 +173,13 @@ class Checkpointer:
         self._series, name = self._agree_on_start()
         self.found: str | None = None
         self._accounts: dict[str, bytes] = {}
-        if self._state and self._state.found:
-            self.found = str(self._state.folder.view(self._state.found, self._world.local_rank))
-            self._accounts = _decoded(Path(self.found, _ACCOUNTS).read_bytes())
-            self._store_found(self._state.found)
+        if state is not None and state.found:
+            self.found = str(state.folder.view(state.found, self._world.local_rank))
+            self._accounts = _decoded(Path(self.found, ACCOUNTS).read_bytes())
+            self._store_found(state.found)
         elif name:
             self.found = self._storage.address(name)
-            self._accounts = _decoded(self._storage.read(name, _ACCOUNTS))
+            self._accounts = _decoded(self._storage.read(name, ACCOUNTS))
 
     def open(
         self, opener: Callable[..., AnyShards], name: str, *arguments: Any, **options: Any
@@ -194,6 +216,8 @@ class Checkpointer:
         """
         check_function("save", save, _SAVES)
         report_step(step, **report)
+        if self._later is not None:
+            self._later.raise_error()
         if self._stops_together:
             stop = should_stop_together()
         else:
@@ -236,21 +260,17 @@ class Checkpointer:
 
     def save(self, step: int, save: Save) -> bool:
         """Save a checkpoint in all ranks or in none; return whether it is saved in the storage."""
-        if self._behind is not None:
-            self._behind.stop(self._timeout)
+        self._end_earlier_saves()
         name = self._next_name(step)
+        parts = self._in_parts(save)
         self._problem = None
         saved = (
             self._all(self._flush)
             and self._all(lambda: self._begin(name))
-            and self._all(lambda: self._write(save, name))
+            and self._all(lambda: self._write(parts, name, whole=True))
             and self._all(lambda: self._complete(name))
         )
-        if saved:
-            self._stored = name
-        else:
-            self._remove_old(name)  # its files may be what fills the disk
-        return saved
+        return self._ended(name, saved=saved)
 
     def _report_write(self) -> None:
         """Tell the master what a write takes: it says what checkpoints in memory would save.
@@ -275,82 +295,118 @@ class Checkpointer:
         Without such memory, save it in the storage. A stop saves in the storage, too, if the memory
         of a member is lost with it.
         """
-        state = self._state
-        behind = self._behind
-        if state is None or behind is None or not state.usable:
+        if self._later is not None and not stop:
+            return self._save_later(self._later, step, save)
+        memory = self._usable_memory()
+        if memory is None:
             return self.save(step, save)
-        if stop and (not state.movable or self._any_rank(state.leaving)):
+        if stop and (not memory.state.movable or self._any_rank(memory.state.leaving)):
             return self.save(step, save)
+        if self._later is not None:
+            self._later.wait()
         if not self._all(self._flush):
             return False
         name = self._next_name(step)
-        if not self._all(lambda: self._write_in_memory(save, name)):
+        parts = self._in_parts(save)
+        if not self._all(
+            lambda: memory.begin(name, parts, self._data_accounts) and memory.end(name, parts)
+        ):
             return self.save(step, save)
-        if not self._all(lambda: self._complete_in_memory(name)):
+        if not self._all(lambda: memory.complete(name)):
             return False
-        state.keep(name, self._world.rank)
-        self._in_memory = name
-        if not self._any_rank(stop or bool(behind.source)):
-            behind.start(name, name, state.folder.part_files(name, self._world.rank))
+        memory.keep(name, self._any_rank, stop=stop)
         return True
 
-    def _write_in_memory(self, save: Save, name: str) -> bool:
-        assert self._state is not None
-        assert self._behind is not None
-        folder = self._state.folder
-        rank = self._world.rank
-        if self._world.local_rank == 0:
-            folder.remove_but({name, self._in_memory, self._behind.source})
-        path = folder.begin(name, rank)
-        try:
-            if rank == 0:
-                (path / _ACCOUNTS).write_bytes(self._data_accounts())
-            save(str(path))
-            folder.finish(name, rank, parts=self._world.size)
-        except Exception as error:
-            if not (isinstance(error, RuntimeError) or is_of_storage(error)):
-                raise
-            folder.remove_part(name, rank)
-            if not self._warned:
-                log.warning("checkpoints are saved in the storage only: %s", error)
-                self._warned = True
+    def _save_later(self, later: AsynchronousSave, step: int, save: Save) -> bool:
+        """Call `save` in all ranks, and let a thread of each end the save.
+
+        The training waits for the thread if it saves more often than the storage can take it.
+        """
+        later.wait()
+        memory = self._usable_memory()
+        if memory is None:
+            self._end_earlier_saves()
+        if not self._all(self._flush):
             return False
+        name = self._next_name(step)
+        parts = self._in_parts(save)
+        self._problem = None
+        if memory is None:
+            if not (
+                self._all(lambda: self._begin(name))
+                and self._all(lambda: self._write(parts, name, whole=False))
+            ):
+                return self._ended(name, saved=False)
+            later.start(lambda: self._end_in_storage(name, parts, later.any_rank))
+        elif self._all(lambda: memory.begin(name, parts, self._data_accounts)):
+            later.start(lambda: self._end_in_memory(memory, name, parts, later.any_rank))
+        else:
+            return self.save(step, save)
         return True
 
-    def _complete_in_memory(self, name: str) -> bool:
-        assert self._state is not None
-        if self._world.rank == 0:
-            if not may_commit(self._timeout):
-                return False
-            self._state.folder.complete(name)
-        return True
+    def _end_in_storage(self, name: str, parts: SaveInParts, any_rank: AnyOf) -> None:
+        """End a save in the storage, in a thread of each rank."""
+        saved = self._all(parts.end, any_rank) and self._all(lambda: self._complete(name), any_rank)
+        self._ended(name, saved=saved)
 
-    def _write_behind(self) -> WriteBehind | None:
-        if self._state is None:
-            return None
+    def _end_in_memory(
+        self, memory: SavesInMemory, name: str, parts: SaveInParts, any_rank: AnyOf
+    ) -> None:
+        """End a save in memory, in a thread of each rank.
+
+        If there is no room for it, later ones are saved in the storage, which this one cannot be:
+        the model has changed.
+        """
+        if not self._all(lambda: memory.end(name, parts), any_rank):
+            memory.state.usable = False
+        elif self._all(lambda: memory.complete(name), any_rank):
+            memory.keep(name, any_rank)
+
+    def _ended(self, name: str, *, saved: bool) -> bool:
+        if saved:
+            self._stored = name
+        else:
+            self._remove_old(name)  # its files may be what fills the disk
+        return saved
+
+    def _end_earlier_saves(self) -> None:
+        """Wait for a save that a thread ends, and give up a copy from memory to the storage."""
+        if self._later is not None:
+            self._later.wait()
+        if self._memory is not None:
+            self._memory.behind.stop(self._timeout)
+
+    def _in_parts(self, save: Save) -> SaveInParts:
+        return SaveInParts(save, asynchronous=self._later is not None)
+
+    def _usable_memory(self) -> SavesInMemory | None:
+        return self._memory if self._memory is not None and self._memory.state.usable else None
+
+    def _saves_in_memory(self, state: StateInMemory) -> SavesInMemory:
         # The ranks agree in a thread, so not by a collective of the program.
         one = self._world.size == 1
-        any_rank: AnyOf = _alone if one else AnyRank(f"{self._state.key}/stored")
-        return WriteBehind(
+        any_rank: AnyOf = _alone if one else AnyRank(f"{state.key}/stored")
+        behind = WriteBehind(
             self._storage,
             any_rank,
             begin=self._begin_copy,
             complete=self._complete,
             remove=self._remove_old,
         )
+        return SavesInMemory(state, behind, self._world, timeout=self._timeout)
 
     def _store_found(self, name: str) -> None:
         """Write the found checkpoint from memory to the storage, in rank 0, which has all parts.
 
         It gets a new name, as a process of the earlier world may still write to the old one.
         """
-        assert self._state is not None
-        assert self._behind is not None
-        self._in_memory = name
+        memory = self._memory
+        assert memory is not None
+        memory.newest = name
         match = _NAME.match(name)
         assert match is not None
-        files = self._state.folder.files(name) if self._world.rank == 0 else {}
-        self._behind.start(name, self._name(int(match[3]), 0), files)
+        files = memory.state.folder.files(name) if self._world.rank == 0 else {}
+        memory.behind.start(name, self._name(int(match[3]), 0), files)
 
     def _begin_copy(self, name: str) -> bool:
         if self._world.rank == 0:
@@ -364,7 +420,7 @@ class Checkpointer:
     def _name(self, step: int, save: int) -> str:
         return f"checkpoint-{self._series:04}-{self._world.round:010}-{step:012}-{save:06}"
 
-    def _all(self, act: Callable[[], bool]) -> bool:
+    def _all(self, act: Callable[[], bool], any_rank: AnyOf | None = None) -> bool:
         """Call a function in every rank; return whether it has succeeded in all."""
         try:
             succeeded = act()
@@ -375,7 +431,7 @@ class Checkpointer:
                 raise
             log.warning("the checkpoint is given up: %s", error)
             succeeded = False
-        return not self._any_rank(not succeeded)
+        return not (any_rank or self._any_rank)(not succeeded)
 
     def _flush(self) -> bool:
         deadline = time.monotonic() + self._timeout
@@ -387,7 +443,7 @@ class Checkpointer:
         if self._world.rank == 0:
             accounts = self._data_accounts()
             self._storage.begin(name)
-            self._storage.write(name, _ACCOUNTS, accounts)
+            self._storage.write(name, ACCOUNTS, accounts)
         return True
 
     def _data_accounts(self) -> bytes:
@@ -398,9 +454,11 @@ class Checkpointer:
         )
         return text.encode()
 
-    def _write(self, save: Save, name: str) -> bool:
+    def _write(self, parts: SaveInParts, name: str, *, whole: bool) -> bool:
         began = time.monotonic()
-        save(self._storage.address(name))
+        parts.begin(self._storage.address(name))
+        if whole:
+            parts.end()
         self._write_seconds += time.monotonic() - began
         return True
 
@@ -438,8 +496,8 @@ class Checkpointer:
 
         Rank 0 finds them for all ranks.
         """
-        if self._state is not None:
-            return self._state.agree_on_start(self._find_start)
+        if self._memory is not None:
+            return self._memory.state.agree_on_start(self._find_start)
         if self._world.size == 1:
             return self._find_start()
         store = KeyValue()

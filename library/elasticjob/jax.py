@@ -21,7 +21,8 @@ from collections.abc import Iterator
 
 from elasticjob._jax_group import Meetings
 from elasticjob._jax_state import State
-from elasticjob._world_session import Session, World, enter_worlds
+from elasticjob._world_session import Session
+from elasticjob._worlds import World, enter_worlds
 
 __all__ = ["State", "World", "worlds"]
 

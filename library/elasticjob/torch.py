@@ -32,7 +32,8 @@ from elasticjob._committed_state import Committed, CommittedState
 from elasticjob._division import Part
 from elasticjob._sharded_state import ShardedState
 from elasticjob._torch_group import Meetings
-from elasticjob._world_session import Session, World, enter_worlds
+from elasticjob._world_session import Session
+from elasticjob._worlds import World, enter_worlds
 from elasticjob.batches import GlobalBatches
 
 

@@ -14,12 +14,14 @@ from elasticjob_kube.session import Kube, connect
 from elasticjob_localcluster.errors import LocalClusterError
 
 FIELD_MANAGER = "elasticjob-dev"
+_SERVED_SECONDS = 30.0
+"""The time in which the API server must serve a definition."""
 
 
 _KINDS = {each.kind: each for each in (CRDS, ADMISSION_POLICIES, ADMISSION_POLICY_BINDINGS)}
 
 
-async def apply_crds(kubeconfig: Path, directory: Path, *, seconds: float = 30.0) -> None:
+async def apply_crds(kubeconfig: Path, directory: Path) -> None:
     """Apply every definition in the directory's *.yaml files.
 
     Return when the API server serves all of them.
@@ -27,11 +29,11 @@ async def apply_crds(kubeconfig: Path, directory: Path, *, seconds: float = 30.0
     async with connect(user_agent=FIELD_MANAGER, kubeconfig=kubeconfig) as kube:
         for name in await _apply(kube, directory):
             try:
-                async with asyncio.timeout(seconds):
+                async with asyncio.timeout(_SERVED_SECONDS):
                     await _wait_until_established(kube, name)
             except TimeoutError:
                 raise LocalClusterError(
-                    f"the API server does not serve {name} after {seconds:.0f} s"
+                    f"the API server does not serve {name} after {_SERVED_SECONDS:.0f} s"
                 ) from None
 
 

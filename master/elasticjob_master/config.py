@@ -37,11 +37,10 @@ class ConfigError(Exception):
 
 @dataclass(frozen=True)
 class Tls:
-    """The certificate, its key and the authority that signed it, as PEM."""
+    """The certificate and its key, as PEM."""
 
     certificate: bytes
     key: bytes
-    authority: bytes
 
 
 @dataclass(frozen=True)
@@ -164,11 +163,8 @@ def load(arguments: Sequence[str], environment: Mapping[str, str]) -> Config:
 
 
 def _tls(environment: Mapping[str, str]) -> Tls:
-    values = (
-        _required(environment, name)
-        for name in (names.ENV_TLS_CERT, names.ENV_TLS_KEY, names.ENV_CA)
-    )
-    return Tls(*(value.encode() for value in values))
+    certificate = _required(environment, names.ENV_TLS_CERT)
+    return Tls(certificate.encode(), _required(environment, names.ENV_TLS_KEY).encode())
 
 
 def _sizes(options: argparse.Namespace) -> dict[str, RoleSize]:

@@ -7,7 +7,6 @@ process of the operator can do as well.
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Iterable
 from typing import Any, Literal
 
@@ -23,7 +22,6 @@ from elasticjob_operator.core.model.actions import EmitEvent
 from elasticjob_operator.events import Events, Subject
 from elasticjob_operator.work_queue import Retry, WorkQueue, retry_after
 
-log = logging.getLogger(__name__)
 Kind = Literal["Unreadable", "ReconcileFailed"]
 _MAX_CHARACTERS = 1000
 _MAX_REMEMBERED = 10_000

@@ -11,6 +11,7 @@ from contextlib import suppress
 from elasticjob_processes.table import marker, members, process_table
 
 _PAUSE_SECONDS = 0.02
+_MOST_SECONDS = 10.0
 
 
 def kill(pid: int, number: int = signal.SIGKILL) -> bool:
@@ -40,28 +41,26 @@ def kill_tree(root: int) -> None:
         kill(pid)
 
 
-def kill_descendants(spared: Collection[int] = ()) -> bool:
+def kill_descendants(spared: Collection[int]) -> bool:
     """Kill all descendants of this process; return whether there was a live one.
 
     `spared`: descendants that are not killed, with their own descendants.
     """
     table = process_table()
-    descendants = members(table, {os.getpid()}) - {os.getpid()}
-    if spared:
-        descendants -= members(table, set(spared))
+    descendants = members(table, {os.getpid()}) - {os.getpid()} - members(table, set(spared))
     found = False
     for pid in descendants:
         found = kill(pid) or found
     return found
 
 
-def kill_marked(prefix: str, *, seconds: float = 10.0) -> None:
+def kill_marked(prefix: str) -> None:
     """Kill every process whose marker begins with `prefix`, with its descendants and its session.
 
-    Repeats that until no such process is left, or until `seconds` have passed: a process may hang
-    in the kernel.
+    Repeats that until no such process is left, but at most for ten seconds: a process may hang in
+    the kernel.
     """
-    deadline = time.monotonic() + seconds
+    deadline = time.monotonic() + _MOST_SECONDS
     while time.monotonic() < deadline:
         table = process_table()
         marked = {pid for pid in table if (marker(pid) or "").startswith(prefix)}

@@ -90,6 +90,7 @@ def test_the_command_line_watches_scales_suspends_resumes_and_stops_a_job(
 
 
 @pytest.mark.guarantee("answers-after-the-end")
+@pytest.mark.thorough
 def test_a_job_that_has_ended_still_answers_queries(
     sandbox: Sandbox, user: CommandLineUser, folder: Path
 ) -> None:

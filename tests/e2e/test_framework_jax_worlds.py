@@ -7,10 +7,8 @@ import random
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
-import psutil
 import pytest
 from elasticjob_api import names
 
@@ -18,8 +16,10 @@ from tests.support.e2e.continuing_job import (
     Run,
     check_a_frozen_pod_of_rank_0,
     check_a_loss_of_all_processes,
+    check_a_member_that_comes_too_late,
     check_a_stop_of_all_processes,
     check_an_error_of_the_program,
+    check_random_kills,
     child_of,
     pauses,
 )
@@ -108,25 +108,7 @@ def test_no_sample_is_in_the_model_twice_whenever_pods_are_killed(
 ) -> None:
     choose = random.Random(seed)
     run = run_of(local_job, PAD=choose.choice(["", "1000000"]), SLOW="0.01")
-    agents = {index: run.add(index) for index in range(3)}
-    world = run.trains(3)
-    for _ in range(4):
-        index = choose.choice(sorted(agents))
-        time.sleep(choose.random())  # the moment of the kill
-        killed = agents.pop(index)
-        for process in psutil.Process(killed.pid).children():
-            process.kill()
-        killed.kill()
-        killed.wait()
-        agents[index] = run.add(index)
-        if choose.random() < 0.5:
-            time.sleep(6 * choose.random())  # the next one comes while the new process joins
-        else:
-            world = run.trains(3, after=world)
-    steps = max(step.step for step in run.steps())
-    run.trains(3, beyond=steps + 10)
-    assert run.finish(*agents.values()) == [0, 0, 0]
-    run.check(processes=0)
+    check_random_kills(run, choose, pods_only=True)
 
 
 @pytest.mark.guarantee("jax-worlds")
@@ -134,6 +116,12 @@ def test_a_training_that_all_processes_have_left_continues_at_its_checkpoint(
     local_job: LocalJob,
 ) -> None:
     check_a_stop_of_all_processes(run_of(local_job))
+
+
+def test_a_member_that_comes_when_the_others_have_finished_finishes_alone(
+    local_job: LocalJob,
+) -> None:
+    check_a_member_that_comes_too_late(run_of(local_job))
 
 
 def test_an_error_of_the_program_ends_its_process_alone(local_job: LocalJob) -> None:

@@ -17,6 +17,7 @@ from tests.support.e2e.continuing_job import (
     Run,
     check_a_frozen_pod_of_rank_0,
     check_a_loss_of_all_processes,
+    check_a_member_that_comes_too_late,
     check_a_stop_of_all_processes,
     check_an_error_of_the_program,
     check_random_kills,
@@ -104,6 +105,12 @@ def test_a_training_that_all_processes_have_left_continues_at_its_checkpoint(
     local_job: LocalJob,
 ) -> None:
     check_a_stop_of_all_processes(run_of(local_job))
+
+
+def test_a_member_that_comes_when_the_others_have_finished_finishes_alone(
+    local_job: LocalJob,
+) -> None:
+    check_a_member_that_comes_too_late(run_of(local_job))
 
 
 def test_one_process_ends_if_a_connection_breaks_between_living_ones_and_the_others_continue(

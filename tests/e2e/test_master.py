@@ -29,6 +29,11 @@ from tests.support.wait import until
 SECONDS = 60.0
 NAME = "steady"
 CUT_SECONDS = 20.0
+PREFETCH = 750
+"""Half of the shards of the test that kills the master, so two workers lease all of them at once. A
+lease of the last second before a kill may be forgotten, and its shard trained twice (docs/data.md);
+here there is no such lease.
+"""
 
 
 def steady(
@@ -40,7 +45,7 @@ def steady(
         NAME,
         folder,
         replicas=workers,
-        command=["python", trainer, str(folder), str(shards)],
+        command=["python", trainer, str(folder), str(shards), str(PREFETCH)],
         **container,
     )
     made["spec"]["runPolicy"]["startPolicy"] = (
@@ -140,7 +145,7 @@ async def until_events(sandbox: Sandbox, *reasons: str) -> None:
 async def test_a_master_killed_during_training_costs_no_step_and_no_shard(
     sandbox: Sandbox, folder: Path
 ) -> None:
-    total = 1500
+    total = 2 * PREFETCH
     # Of the 750 steps of each worker: the next master sees them train.
     (folder / "wait-at").write_text("600")
     sandbox.apply(steady(folder, workers=2, shards=total))

@@ -15,7 +15,10 @@ from tests.support.e2e import scaling_jobs
 from tests.support.e2e.kubectl_user import KubectlUser
 from tests.support.e2e.sandbox import Sandbox
 
-SHARDS = {"low": 9000, "high": 600}
+SHARDS = {"low": 2000, "high": 300}
+WAITS_AT = {"low": 300, "high": 100}
+"""The step at which each worker waits until a file says that it may go on."""
+PREFETCH = 20
 TRAINER = scaling_jobs.TRAINER.with_name("sharded_training.py")
 MEMBER = {"requests": {"cpu": "100m", "memory": "64Mi"}, "limits": {"memory": "512Mi"}}
 
@@ -26,7 +29,9 @@ def sharded(name: str, folder: Path, size: int, **pod: Any) -> Json:
     """
     folder.mkdir()
     folder.chmod(0o777)
-    command = ["sh", "-c", f"exec python {TRAINER} {shlex.quote(str(folder))} {SHARDS[name]}"]
+    (folder / "wait-at").write_text(str(WAITS_AT[name]))
+    program = f"{TRAINER} {shlex.quote(str(folder))} {SHARDS[name]} {PREFETCH}"
+    command = ["sh", "-c", f"exec python {program}"]
     job = scaling_jobs.job(name, folder, replicas=size, command=command, resources=MEMBER)
     worker = job["spec"]["replicaSpecs"]["worker"]
     worker["maxReplicas"] = size
@@ -61,9 +66,11 @@ def trained(folder: Path) -> Counter[str]:
 
 def check_ends(low: KubectlUser, high: KubectlUser) -> None:
     """Check that the low job has its members again, and that both have trained each shard once."""
+    (high.folder / "go").touch()
     high.wait("ej/high", ".status.phase", "Succeeded")
     low.until("the low job has its members again", lambda: low.at_rest(5))
-    low.until("the low job has ended", lambda: low.status()["phase"] == "Succeeded", seconds=150)
+    (low.folder / "go").touch()
+    low.wait("ej/low", ".status.phase", "Succeeded")
     for job in (low, high):
         counts = trained(job.folder)
         assert len(counts) == SHARDS[job.job]

@@ -32,6 +32,7 @@ def numeric_job(name: str, script: Path, limit: str | None) -> Json:
 
 
 @pytest.mark.guarantee("standby-takes-only-what-is-left")
+@pytest.mark.thorough
 async def test_a_job_has_processes_in_standby_where_its_limit_leaves_room_and_says_why_not(
     sandbox: Sandbox, folder: Path
 ) -> None:

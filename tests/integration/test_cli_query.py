@@ -90,7 +90,6 @@ async def running_master(
         names.ENV_JOB_NAME: JOB,
         names.ENV_NAMESPACE: namespace,
         names.ENV_TOKEN: secrets[names.SECRET_TOKEN].decode(),
-        names.ENV_CA: secrets[names.SECRET_CA].decode(),
         names.ENV_TLS_CERT: secrets[names.SECRET_CERT].decode(),
         names.ENV_TLS_KEY: secrets[names.SECRET_KEY].decode(),
     }

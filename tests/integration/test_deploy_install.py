@@ -6,7 +6,6 @@ import asyncio
 import json
 import os
 import shutil
-import sys
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
@@ -23,7 +22,6 @@ from elasticjob_operator.custom_watches import wait_for_crds
 from tests.support.deploy_tools import DEPLOY, SYSTEM, Tools, manifests
 from tests.support.monitoring import ALERTS, DASHBOARDS
 from tests.support.operator_process import exists, job
-from tests.support.programs import ran
 from tests.support.wait import until
 
 pytestmark = pytest.mark.thorough
@@ -195,11 +193,6 @@ def test_the_documented_overlay_sets_both_images(tools: Tools, tmp_path: Path) -
     env = {variable["name"]: variable.get("value") for variable in container["env"]}
     assert env.keys() == {"MASTER_IMAGE", "POD_NAMESPACE", "POD_UID"}
     assert env["MASTER_IMAGE"] == "registry.example/elasticjob-master:0.1.0"
-
-
-def test_the_manifests_are_the_charts_output() -> None:
-    done = ran(sys.executable, "-m", "tools.render_deploy", "--check", cwd=DEPLOY.parent)
-    assert done.returncode == 0, done.stderr
 
 
 @pytest.mark.parametrize(

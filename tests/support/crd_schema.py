@@ -21,9 +21,9 @@ _TYPES: dict[str, tuple[type, ...]] = {
 }
 
 
-def problems(value: Any, schema: dict[str, Any], path: str = "") -> list[str]:
+def problems(value: Any, schema: dict[str, Any]) -> list[str]:
     """Return the fields that the API server would reject, with reasons."""
-    return list(_problems(value, schema, path))
+    return list(_problems(value, schema, ""))
 
 
 def _problems(value: Any, schema: dict[str, Any], path: str) -> Iterator[str]:

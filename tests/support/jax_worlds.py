@@ -158,6 +158,8 @@ def main() -> None:
     pairs = zip(jax.tree.leaves(own_live), jax.tree.leaves(alone), strict=True)
     error = max(float(np.abs(np.asarray(mine - its)).max()) for mine, its in pairs)
     say(f"end: step {state.step} {after} error {error} exact {exact}")
+    while (FOLDER / "hold").exists():
+        time.sleep(0.05)
 
 
 if __name__ == "__main__":

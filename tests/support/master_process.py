@@ -116,7 +116,6 @@ async def run_master(
     environment = {
         **os.environ,
         names.ENV_TOKEN: TOKEN,
-        names.ENV_CA: certificate,
         names.ENV_TLS_CERT: certificate,
         names.ENV_TLS_KEY: key,
         **(env or {}),

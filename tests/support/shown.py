@@ -15,6 +15,6 @@ def shown(what: RenderableType, width: int = 200) -> str:
     return captured.get()
 
 
-def shown_lines(what: RenderableType, width: int = 200) -> list[str]:
+def shown_lines(what: RenderableType) -> list[str]:
     """Return the lines of its text, with one space between words."""
-    return [" ".join(line.split()) for line in shown(what, width).splitlines()]
+    return [" ".join(line.split()) for line in shown(what).splitlines()]

@@ -158,6 +158,8 @@ def main() -> None:
     pairs = zip(network.parameters(), alone.parameters(), strict=True)
     error = max(float((mine - its).abs().max()) for mine, its in pairs)
     say(f"end: step {state.step} {digest(network)} error {error} exact {exact}")
+    while (FOLDER / "hold").exists():
+        time.sleep(0.05)
 
 
 if __name__ == "__main__":

@@ -2,7 +2,9 @@
 
 state_folder {}                                   the folder, and the address for other members
 state_keep {"store", "checkpoint", "part", "peer"}   the part is whole: copy it to a member
-state_fetch {"store", "checkpoint", "part", "from"}  fetch a part from a member
+state_fetch {"store", "checkpoint", "part", "from", "wait"}
+                                                  fetch a part from a member; with `wait` it may
+                                                  still get it itself
 """
 
 from __future__ import annotations
@@ -15,7 +17,7 @@ from elasticjob_api.limits import MAX_CHECKPOINT_PARTS
 from elasticjob_agent.config import Config
 from elasticjob_agent.log import say
 from elasticjob_agent.proxy.master_call import CallError
-from elasticjob_agent.proxy.shards import Request
+from elasticjob_agent.proxy.shards import Caller, Request
 from elasticjob_agent.state import peers
 from elasticjob_agent.state.folder import StateFolder
 from elasticjob_agent.state.parts import PartName, part_name
@@ -96,17 +98,20 @@ class StateCalls:
                 self._wake.set()
         return {}
 
-    async def _fetch(self, request: Request, _caller: object) -> Request:
+    async def _fetch(self, request: Request, caller: Caller) -> Request:
         name = _name(request)
         address = _text(request["from"])
-        if self._folder is None or self._identity is None:
+        if self._folder is None or self._identity is None or self._server is None:
             raise CallError("this member cannot fetch from others")
-        async with self._fetches:
-            while self._folder.is_arriving(name):  # noqa: ASYNC110 (rare)
-                await asyncio.sleep(_ARRIVING_POLL_SECONDS)
-            if not self._folder.has(name):
+        round_ = caller.world_round if request.get("wait") is True else 0
+        with self._server.expecting(name, caller.world_round):
+            async with self._fetches:
+                while self._folder.is_arriving(name):  # noqa: ASYNC110 (rare)
+                    await asyncio.sleep(_ARRIVING_POLL_SECONDS)
+                if self._folder.has(name):
+                    return {}
                 try:
-                    await peers.fetch(address, name, self._folder, self._identity)
+                    await peers.fetch(address, name, self._folder, self._identity, round_=round_)
                 except (OSError, ValueError) as error:
                     raise CallError(f"part {name.part} from {address}: {_reason(error)}") from error
         return {}

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Iterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from typing import Any, NoReturn, TypeVar
 
@@ -31,6 +31,9 @@ MAX_TRANSFERS = 8
 """Transfers that one agent serves at a time; others wait."""
 MAX_CALLS = 512
 _TURN_SECONDS = 5.0
+EXPECTED_SECONDS = 10.0
+"""An agent that is asked for a part begins to get it itself within this time, or refuses."""
+_POLL_SECONDS = 0.1
 T = TypeVar("T")
 _OPTIONS: list[tuple[str, str | int]] = [
     ("grpc.max_receive_message_length", CHUNK_BYTES + MAX_MANIFEST_BYTES),
@@ -57,6 +60,7 @@ class StateServer(StateServiceServicer):
         self._identity = identity
         self._address = address
         self._turns = asyncio.Semaphore(MAX_TRANSFERS)
+        self._expected: set[tuple[PartName, int]] = set()
         self._server: grpc.aio.Server | None = None
 
     async def open(self) -> str:
@@ -84,14 +88,18 @@ class StateServer(StateServiceServicer):
     # Unlike a generator, a coroutine that writes notices when the other side does not read.
     async def Fetch(self, request: pb.FetchPartRequest, context: Any) -> None:  # type: ignore[override]
         """Return one part."""
-        await self._take_turn(context)
         try:
-            for chunk in _chunks(self._folder, _name(request.name)):
-                await _soon(context.write(chunk))
+            name = _name(request.name)
+            if request.round:
+                await self._wait_for(name, request.round, context)
+            await self._take_turn(context)
+            try:
+                for chunk in _chunks(self._folder, name):
+                    await _soon(context.write(chunk))
+            finally:
+                self._turns.release()
         except (OSError, ValueError) as error:
             await _refuse(context, error)
-        finally:
-            self._turns.release()
 
     async def Send(self, request_iterator: Any, context: Any) -> None:  # type: ignore[override]
         """Take one part."""
@@ -111,6 +119,31 @@ class StateServer(StateServiceServicer):
             except (OSError, ValueError) as error:
                 await _refuse(context, error)
 
+    @contextmanager
+    def expecting(self, name: PartName, round_: int) -> Iterator[None]:
+        """Let the other members of a world wait for a part that this one gets meanwhile."""
+        self._expected.add((name, round_))
+        try:
+            yield
+        finally:
+            self._expected.discard((name, round_))
+
+    async def _wait_for(self, name: PartName, round_: int, context: Any) -> None:
+        """Wait while this agent gets a part for a world, and let the other side know of the wait.
+
+        In one world no two members wait for each other. An earlier one has another order, so what
+        is expected for it does not count.
+        """
+        now = asyncio.get_running_loop().time
+        end = now() + EXPECTED_SECONDS
+        while not self._folder.has(name):
+            if (name, round_) in self._expected:
+                end = now() + EXPECTED_SECONDS
+            elif now() >= end:
+                return
+            await _soon(context.write(pb.PartChunk(data=b"")))
+            await asyncio.sleep(_POLL_SECONDS)
+
     async def _take_turn(self, context: Any) -> None:
         """Wait for the transfers before this one, and let the other side know of the wait."""
         while True:
@@ -122,13 +155,17 @@ class StateServer(StateServiceServicer):
                 await _soon(context.write(pb.PartChunk(data=b"")))
 
 
-async def fetch(address: str, name: PartName, folder: StateFolder, identity: Identity) -> None:
+async def fetch(
+    address: str, name: PartName, folder: StateFolder, identity: Identity, *, round_: int = 0
+) -> None:
     """Fetch one part from another agent; raises ValueError if it has sent something else.
+
+    An agent that gets the part itself, for the world of the round, is waited for.
 
     Raises OSError if the agent cannot be reached, has no such part, or nothing moved for a while.
     """
     async with _peer(address, identity) as stub:
-        call = stub.Fetch(pb.FetchPartRequest(name=pb.PartName(**name._asdict())))
+        call = stub.Fetch(pb.FetchPartRequest(name=pb.PartName(**name._asdict()), round=round_))
         stream = aiter(call)
         described, content, complete = await _description(stream)
         if described != name:

@@ -24,7 +24,7 @@ _sym_db = _symbol_database.Default()
 
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1d\x65lasticjob_api/v1/state.proto\x12\relasticjob.v1\";\n\x08PartName\x12\r\n\x05store\x18\x01 \x01(\t\x12\x12\n\ncheckpoint\x18\x02 \x01(\t\x12\x0c\n\x04part\x18\x03 \x01(\t\"9\n\x10\x46\x65tchPartRequest\x12%\n\x04name\x18\x01 \x01(\x0b\x32\x17.elasticjob.v1.PartName\"[\n\tPartChunk\x12\x35\n\x0b\x64\x65scription\x18\x01 \x01(\x0b\x32\x1e.elasticjob.v1.PartDescriptionH\x00\x12\x0e\n\x04\x64\x61ta\x18\x02 \x01(\x0cH\x00\x42\x07\n\x05\x63hunk\"\\\n\x0fPartDescription\x12%\n\x04name\x18\x01 \x01(\x0b\x32\x17.elasticjob.v1.PartName\x12\x10\n\x08manifest\x18\x02 \x01(\x0c\x12\x10\n\x08\x63omplete\x18\x03 \x01(\x08\"\"\n\x10SendPartResponse\x12\x0e\n\x06wanted\x18\x01 \x01(\x08\x32\x9b\x01\n\x0cStateService\x12\x44\n\x05\x46\x65tch\x12\x1f.elasticjob.v1.FetchPartRequest\x1a\x18.elasticjob.v1.PartChunk0\x01\x12\x45\n\x04Send\x12\x18.elasticjob.v1.PartChunk\x1a\x1f.elasticjob.v1.SendPartResponse(\x01\x30\x01\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1d\x65lasticjob_api/v1/state.proto\x12\relasticjob.v1\";\n\x08PartName\x12\r\n\x05store\x18\x01 \x01(\t\x12\x12\n\ncheckpoint\x18\x02 \x01(\t\x12\x0c\n\x04part\x18\x03 \x01(\t\"H\n\x10\x46\x65tchPartRequest\x12%\n\x04name\x18\x01 \x01(\x0b\x32\x17.elasticjob.v1.PartName\x12\r\n\x05round\x18\x02 \x01(\x04\"[\n\tPartChunk\x12\x35\n\x0b\x64\x65scription\x18\x01 \x01(\x0b\x32\x1e.elasticjob.v1.PartDescriptionH\x00\x12\x0e\n\x04\x64\x61ta\x18\x02 \x01(\x0cH\x00\x42\x07\n\x05\x63hunk\"\\\n\x0fPartDescription\x12%\n\x04name\x18\x01 \x01(\x0b\x32\x17.elasticjob.v1.PartName\x12\x10\n\x08manifest\x18\x02 \x01(\x0c\x12\x10\n\x08\x63omplete\x18\x03 \x01(\x08\"\"\n\x10SendPartResponse\x12\x0e\n\x06wanted\x18\x01 \x01(\x08\x32\x9b\x01\n\x0cStateService\x12\x44\n\x05\x46\x65tch\x12\x1f.elasticjob.v1.FetchPartRequest\x1a\x18.elasticjob.v1.PartChunk0\x01\x12\x45\n\x04Send\x12\x18.elasticjob.v1.PartChunk\x1a\x1f.elasticjob.v1.SendPartResponse(\x01\x30\x01\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -34,13 +34,13 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_PARTNAME']._serialized_start=48
   _globals['_PARTNAME']._serialized_end=107
   _globals['_FETCHPARTREQUEST']._serialized_start=109
-  _globals['_FETCHPARTREQUEST']._serialized_end=166
-  _globals['_PARTCHUNK']._serialized_start=168
-  _globals['_PARTCHUNK']._serialized_end=259
-  _globals['_PARTDESCRIPTION']._serialized_start=261
-  _globals['_PARTDESCRIPTION']._serialized_end=353
-  _globals['_SENDPARTRESPONSE']._serialized_start=355
-  _globals['_SENDPARTRESPONSE']._serialized_end=389
-  _globals['_STATESERVICE']._serialized_start=392
-  _globals['_STATESERVICE']._serialized_end=547
+  _globals['_FETCHPARTREQUEST']._serialized_end=181
+  _globals['_PARTCHUNK']._serialized_start=183
+  _globals['_PARTCHUNK']._serialized_end=274
+  _globals['_PARTDESCRIPTION']._serialized_start=276
+  _globals['_PARTDESCRIPTION']._serialized_end=368
+  _globals['_SENDPARTRESPONSE']._serialized_start=370
+  _globals['_SENDPARTRESPONSE']._serialized_end=404
+  _globals['_STATESERVICE']._serialized_start=407
+  _globals['_STATESERVICE']._serialized_end=562
 # @@protoc_insertion_point(module_scope)

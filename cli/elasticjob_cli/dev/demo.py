@@ -135,19 +135,19 @@ async def _run(
             await asyncio.gather(watching, running, return_exceptions=True)
 
 
-def what_to_try(kubeconfig: Path, programs: Path, source: Path, job: str = JOB) -> list[str]:
+def what_to_try(kubeconfig: Path, programs: Path, source: Path) -> list[str]:
     """Return commands to try after the demo, in this order; they run its job once more."""
     own = shlex.quote(str(Path(sys.executable).parent))
     return [
         f"export KUBECONFIG={shlex.quote(str(kubeconfig))}",
         f"export PATH={shlex.quote(str(programs))}:{own}:$PATH",
-        f"elasticjob describe {job}",
-        f"elasticjob delete {job}",
+        f"elasticjob describe {JOB}",
+        f"elasticjob delete {JOB}",
         f"elasticjob submit {shlex.quote(str(source.absolute() / 'examples' / 'digits.yaml'))}",
-        f"elasticjob wait {job} --for=step=10",
-        f"elasticjob scale {job} 4 --wait",
-        f"elasticjob logs {job} --all --tail 3",
-        f"elasticjob top {job}",
+        f"elasticjob wait {JOB} --for=step=10",
+        f"elasticjob scale {JOB} 4 --wait",
+        f"elasticjob logs {JOB} --all --tail 3",
+        f"elasticjob top {JOB}",
         "kubectl get elasticjobs,scaleplans,pods",
     ]
 

@@ -81,7 +81,6 @@ def master_environment(run: Run, outer: Mapping[str, str]) -> dict[str, str]:
         **_without_our_own(outer),
         **job_variables(run.name, run.uid, NAMESPACE),
         names.ENV_TOKEN: run.token,
-        names.ENV_CA: run.authority,
         names.ENV_TLS_CERT: run.certificate,
         names.ENV_TLS_KEY: run.key,
         names.ENV_CONTAINER: f"{run.marker}/master.",

@@ -20,6 +20,7 @@ from pathlib import Path
 log = logging.getLogger(__name__)
 LIMIT = 16 * 1024 * 1024
 _LONGEST = 16 * 1024
+_LAST_LINES = 80
 
 
 class ContainerLog:
@@ -122,9 +123,9 @@ def read_lines(path: Path, options: LogOptions) -> Iterator[bytes]:
     return (_shown(line, options.timestamps) for line in lines)
 
 
-def last_output(path: Path, *, lines: int = 80, size: int = 2048) -> str:
+def last_output(path: Path, *, size: int = 2048) -> str:
     """Return the end of a log, for `terminationMessagePolicy: FallbackToLogsOnError`."""
-    return b"".join(read_lines(path, LogOptions(tail=lines)))[-size:].decode(errors="replace")
+    return b"".join(read_lines(path, LogOptions(tail=_LAST_LINES)))[-size:].decode(errors="replace")
 
 
 def _lines(path: Path) -> Iterator[bytes]:

@@ -1,4 +1,4 @@
-"""Measures the throughput of the sizes the job has had, and applies the rules of `core.autoscale`."""
+"""Measures the throughput of the sizes of a job, and applies the rules of `core.autoscale`."""
 
 from __future__ import annotations
 
@@ -184,7 +184,7 @@ class AutoScaler:
         return decide(self.memory, self._inputs(at, self.memory))
 
     def _first_decision(self, at: _Moment) -> ScalingDecision | None:
-        """Return what the job begins with by its profile, before anything is measured or decided."""
+        """Return what the job begins with by its profile, before anything is measured."""
         memory = self.memory
         search = memory.search
         begun = search.requested_size is not None or search.plans or memory.plans.last_ended
@@ -328,7 +328,7 @@ class AutoScaler:
 
 @dataclass(frozen=True)
 class _Moment:
-    """What a tick is given; see `AutoScaler.tick`. `available` are the world's available members."""
+    """What `AutoScaler.tick` is given. `available` are the world's available members."""
 
     job: JobView
     scaling: JobScaling

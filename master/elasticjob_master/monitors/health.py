@@ -152,7 +152,8 @@ class HealthMonitor:
         elif before is not None and stall.since is None:
             events.append(_event("Resumed", "the training is over"))
         if restart:
-            message = f"starting all processes anew, {stall.restarts} of at most {MOST_RESTARTS} times in a row"
+            times = f"{stall.restarts} of at most {MOST_RESTARTS} times in a row"
+            message = f"starting all processes anew, {times}"
             events.append(_event("RestartedForStall", message, warning=True))
         return restart
 

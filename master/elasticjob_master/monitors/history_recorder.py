@@ -32,7 +32,7 @@ def world_formed(view: JobView) -> NewEvent:
 
 
 def events_of(view: JobView, commands: Iterable[Command], now: float) -> Iterator[NewEvent]:
-    """Return the events of commands: members that have to leave or to start again, and removed members."""
+    """Return the events of commands: members that must leave or start again, or are removed."""
     for command in commands:
         if isinstance(command, MemberRemoved):
             vanished = command.uid in view.rendezvous.suspicions.removed

@@ -51,8 +51,8 @@ class StragglerReplacer:
     ) -> Verdict | None:
         """Return a verdict with a straggler to replace, when it is time for it.
 
-        `plan_under_way`: a ScalePlan waits or is executed, or is being created. `cost` and `horizon`
-        are seconds of training: what a change of the world costs, and what remains.
+        `plan_under_way`: a ScalePlan waits or is executed, or is being created. `cost` and
+        `horizon` are seconds of training: what a change of the world costs, and what remains.
         """
         if now - self._checked_at < _CHECK_SECONDS:
             return None

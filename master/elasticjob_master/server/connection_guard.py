@@ -8,7 +8,6 @@ reports a connection only after a call on it. So this module finds the sockets o
 from __future__ import annotations
 
 import asyncio
-import logging
 import os
 import resource
 import socket
@@ -18,8 +17,6 @@ from contextlib import contextmanager, suppress
 
 from elasticjob_master.core.connection_limits import Connection, Peer, connections_to_close
 from elasticjob_master.server.callers import KindOf, normalized
-
-log = logging.getLogger(__name__)
 
 _SWEEP_SECONDS = 1.0
 _SHARE_OF_TIME = 0.02

@@ -7,8 +7,8 @@ With `master` they agree on their saves through the master, else by a collective
 If GO_FILE names a file, each world is slow after its first steps until that file exists, so that
 data is left for the worlds that a test still forms.
 
-Its processes begin from standby. Some jobs keep their checkpoints in memory. The model is the list
-of its training data: [shard, round, rank].
+Its processes begin from standby. Some jobs keep their checkpoints in memory, and some write them in
+a thread while they train on. The model is the list of its training data: [shard, round, rank].
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ import json
 import os
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import elasticjob
@@ -56,8 +57,12 @@ class Training:
         self.log = Log(folder / "log")
         self.world = elasticjob.world()
         self.agreement = Agreement()
+        self.asynchronous = samples // SHARD_SIZE % 3 == 0
         self.checkpointer = elasticjob.Checkpointer(
-            folder / "volume", any_rank=None if by_master else self._any_rank, timeout=5
+            folder / "volume",
+            any_rank=None if by_master else self._any_rank,
+            timeout=5,
+            asynchronous=self.asynchronous,
         )
         self.model: list[list[int]] = load(self.checkpointer.found)["model"]
         self.end = False
@@ -107,10 +112,19 @@ class Training:
         answer: bool = self.agreement.answer(any(gathered))
         return answer
 
-    def _save(self, folder: str) -> None:
-        """Write the model of rank 0."""
-        if self.world.rank == 0:
-            Path(folder, "model").write_text(json.dumps({"model": self.model, "end": self.end}))
+    def _save(self, folder: str) -> Callable[[], object] | None:
+        """Write the model of rank 0, at once or in a thread."""
+        if self.world.rank != 0:
+            return None
+        text = json.dumps({"model": self.model, "end": self.end})
+
+        def write() -> None:
+            Path(folder, "model").write_text(text)
+
+        if self.asynchronous:
+            return write
+        write()
+        return None
 
 
 def main() -> None:

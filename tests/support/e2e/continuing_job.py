@@ -156,6 +156,23 @@ def check_an_error_of_the_program(run: Run) -> None:
     run.check(processes=3)
 
 
+def check_a_member_that_comes_too_late(run: Run) -> None:
+    """Let a third one join two that have finished, but whose processes have not ended."""
+    agents = [run.add(index) for index in range(2)]
+    run.trains(2)
+    (run.job.folder / "hold").touch()
+    (run.job.folder / "finish").touch()
+    run.job.wait("both have finished", lambda: run.job.log().count("end: step") == 2)
+    last = max(step.step for step in run.steps())
+    agents.append(run.add(2))
+    run.job.wait("it is in a world", lambda: "training: 3 members in the world" in run.job.log())
+    (run.job.folder / "hold").unlink()
+    assert run.finish(*agents) == [0, 0, 0]
+    late = [step for step in run.steps() if step.size == 1]
+    assert [step.step for step in late] == [last + 1], "it continues at the end"
+    assert run.job.log().count("exact True") == 3
+
+
 def check_a_loss_of_all_processes(run: Run) -> None:
     """Kill all pods between the checkpoints of every tenth step, and train on with new ones."""
     agents = [run.add(index) for index in range(2)]
@@ -173,8 +190,8 @@ def check_a_loss_of_all_processes(run: Run) -> None:
     run.check(processes=4)
 
 
-def check_random_kills(run: Run, choose: random.Random) -> None:
-    """Kill processes and pods of three at random times, some while a process joins."""
+def check_random_kills(run: Run, choose: random.Random, *, pods_only: bool = False) -> None:
+    """Kill pods of three, or processes alone, at random times, some while a process joins."""
     agents = {index: run.add(index) for index in range(3)}
     world = run.trains(3)
     for _ in range(4):
@@ -184,7 +201,7 @@ def check_random_kills(run: Run, choose: random.Random) -> None:
         children = psutil.Process(killed.pid).children()
         for process in children:
             process.kill()
-        if not children or choose.random() < 0.3:
+        if pods_only or not children or choose.random() < 0.3:
             killed.kill()  # the whole pod
         run.job.wait(
             "the end of the pod, or its next process", partial(_replaced, killed, children)

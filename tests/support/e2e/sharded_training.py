@@ -1,11 +1,11 @@
 """Trains shards of a data set, one a step, as files in its folder say.
 
-Usage: sharded_training.py FOLDER SHARDS
+Usage: sharded_training.py FOLDER SHARDS PREFETCH
 
 Every worker writes each trained shard as a line into `trained-<its index>`. A file `hang` contains
 a round: its processes stop working, and those of later rounds wait until a file `go` exists. A file
-`wait-at` contains a step: later steps wait for `go`, too. A file `slow` contains an index: that
-worker is ten times slower.
+`wait-at` contains a step: later steps wait for `go`, too, or until the worker is to stop. A file
+`slow` contains an index: that worker is ten times slower.
 """
 
 from __future__ import annotations
@@ -19,11 +19,6 @@ import elasticjob
 from elasticjob_api import names
 
 STEP_SECONDS = 0.02
-PREFETCH = 750
-"""Half of the shards of the test that kills the master, so two workers lease all of them at once. A
-lease of the last second before a kill may be forgotten, and its shard trained twice (docs/data.md);
-here there is no such lease.
-"""
 
 
 def main() -> None:
@@ -33,10 +28,14 @@ def main() -> None:
     index = os.environ[names.ENV_INDEX]
     mine = folder / f"trained-{index}"
     step = len(mine.read_text().splitlines()) if mine.exists() else 0
-    shards = elasticjob.shards("numbers", size=int(sys.argv[2]), shard_size=1, prefetch=PREFETCH)
+    size = int(sys.argv[2])
+    prefetch = int(sys.argv[3])
+    shards = elasticjob.shards("numbers", size=size, shard_size=1, prefetch=prefetch)
     for shard in shards:
         goes = folder / "go"
         while (at := _text(folder / "wait-at")) and step >= int(at) and not goes.exists():
+            if elasticjob.should_stop():
+                break
             time.sleep(0.02)
         while (of := _text(folder / "hang")) and (world.round == int(of) or not goes.exists()):
             time.sleep(0.02)

@@ -1,4 +1,4 @@
-"""Generated files are current and complete, and the types can read what the API server stores."""
+"""Generated files are complete, and the types can read what the API server stores."""
 
 from __future__ import annotations
 
@@ -73,10 +73,6 @@ def test_a_rule_at_the_root_refuses_no_update_of_a_stored_object(plural: str) ->
     for rule in schema_of(plural).get("x-kubernetes-validations", ()):
         assert rule["optionalOldSelf"]
         assert rule["rule"].startswith("oldSelf.hasValue() || ")
-
-
-def test_generated_files_are_current() -> None:
-    assert generate.main(["--check"]) == 0, "run `make generate`"
 
 
 @pytest.mark.parametrize("plural", KINDS)

@@ -272,7 +272,7 @@ def test_ranks_agree_on_each_of_many_values_through_the_master(
     votes = [[rank == use % 4 for use in range(200)] for rank in range(3)]  # every fourth: none
 
     def vote(rank: int) -> list[bool]:
-        any_rank = AnyRank()
+        any_rank = AnyRank("votes")
         return [any_rank(mine) for mine in votes[rank]]
 
     expected = [use % 4 < 3 for use in range(200)]

@@ -6,6 +6,7 @@ import json
 from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import elasticjob
 import fsspec  # type: ignore[import-untyped]
@@ -234,3 +235,10 @@ def test_checkpoints_may_be_at_a_url_of_fsspec() -> None:
     assert fsspec.open(f"{found}/model").open().read() == b"the model"
     steps = [path.split("-")[3] for path in files.ls("/checkpoints/job", detail=False)]
     assert [int(step) for step in steps] == [2, 3, 4]
+
+
+def test_a_second_checkpointer_does_not_read_the_answers_to_the_first_one() -> None:
+    world: Any = SimpleNamespace(size=2, round=11)
+    first, second = (checkpointer._through_master(world) for _ in range(2))
+    assert first(True)
+    assert not second(False)

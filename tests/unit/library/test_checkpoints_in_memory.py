@@ -8,7 +8,8 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from elasticjob import Checkpointer, _state_folder, checkpointer
+from elasticjob import Checkpointer, _saves_in_memory, _state_folder, checkpointer
+from elasticjob._saves_in_memory import SavesInMemory
 from elasticjob.checkpoint_storage import Folder
 from elasticjob_api import names
 
@@ -67,6 +68,12 @@ class Training:
 
     def save(self, folder: str) -> None:
         Path(folder, "model").write_text(json.dumps(self.model))
+
+
+def _memory(training: Training) -> SavesInMemory:
+    memory = training.checkpointer._memory
+    assert memory is not None
+    return memory
 
 
 def stored(folder: Path) -> list[int]:
@@ -139,8 +146,7 @@ def test_a_stop_is_in_the_storage_if_the_member_leaves(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, leaving: bool
 ) -> None:
     training = Training(tmp_path / "storage")
-    state = training.checkpointer._state
-    assert state is not None
+    state = _memory(training).state
     state.movable = True
     monkeypatch.setattr(type(state), "leaving", leaving)
     monkeypatch.setattr(checkpointer, "should_stop_together", lambda: True)
@@ -197,7 +203,7 @@ def test_a_process_that_may_not_commit_completes_no_checkpoint_in_memory(
 ) -> None:
     training = Training(tmp_path / "storage")
     training.train(1)
-    monkeypatch.setattr(checkpointer, "may_commit", lambda timeout: False)
+    monkeypatch.setattr(_saves_in_memory, "may_commit", lambda timeout: False)
     training.train(1)
     restart(monkeypatch, 2)
     assert Training(tmp_path / "storage").model == [0]
@@ -212,7 +218,7 @@ def test_a_checkpoint_found_in_memory_is_written_to_the_storage_under_a_new_name
         change.setattr(Folder, "begin", _fails)
         training = Training(tmp_path / "storage")
         training.train(1)
-        wait_until("it is given up", lambda: not training.checkpointer._behind.source)  # type: ignore[union-attr]
+        wait_until("it is given up", lambda: not _memory(training).behind.source)
     assert Folder(tmp_path / "storage").all() == [], "what was begun is removed"
     restart(monkeypatch, 2)
     Training(tmp_path / "storage")

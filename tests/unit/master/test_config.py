@@ -77,9 +77,7 @@ def test_in_a_pod_the_elasticjob_says_what_is_healthy() -> None:
     environment = dict.fromkeys(
         (names.ENV_JOB_NAME, names.ENV_JOB_UID, names.ENV_NAMESPACE, names.ENV_POD_NAME), "x"
     )
-    environment |= dict.fromkeys(
-        (names.ENV_TOKEN, names.ENV_TLS_CERT, names.ENV_TLS_KEY, names.ENV_CA), "x"
-    )
+    environment |= dict.fromkeys((names.ENV_TOKEN, names.ENV_TLS_CERT, names.ENV_TLS_KEY), "x")
     environment[names.ENV_FRAMEWORK] = "jax"
     with pytest.raises(ConfigError, match=r"--on-stall: in a pod this is set by spec\.health"):
         load(("--on-stall=Restart",), environment)

@@ -79,7 +79,7 @@ class MeasurementWindow:
     def observe(
         self, *, size: int, cooldown: float, now: float, noise: float = THRESHOLDS.noticeable
     ) -> Measurement | None:
-        """Continue to measure; return the measurement when a window of `cooldown` seconds has ended.
+        """Measure on; return the measurement when a window of `cooldown` seconds has ended.
 
         Call it after `record_samples`, and only while the whole world trains. The `noise` is the
         relative standard deviation of a window's rate.
@@ -158,7 +158,7 @@ class MeasurementWindow:
 
 
 def _rate(begin: Growth | None, end: Growth | None, least: float = 1e-9) -> float:
-    """Return the samples per second between two reports; -1 if there are less than `least` seconds."""
+    """Return the samples per second between two reports; -1 for less than `least` seconds."""
     if begin is None or end is None or end[0] - begin[0] < least:
         return -1.0
     return (end[1] - begin[1]) / (end[0] - begin[0])

@@ -19,7 +19,7 @@ from elasticjob_master.core.autoscale.thresholds import THRESHOLDS
 
 
 def need(peaks: RolePeaks | None) -> dict[str, float] | None:
-    """Return the cores and bytes to request for each member of a role; None if its use is unknown."""
+    """Return the cores and bytes to request for a member of a role; None if its use is unknown."""
     if peaks is None or peaks.memory <= 0 or peaks.window_cpu <= 0:
         return None
     return {
@@ -46,8 +46,8 @@ def bounds_by_need(scaling: JobScaling, peaks: Mapping[str, RolePeaks]) -> Bound
             bounds,
             minimum=min(scaling.desired, bounds.minimum),
             maximum=scaling.desired,
-            limit=f"what a member of {' and '.join(unknown)} needs of autoscaling.resourceLimits is "
-            "not measured yet; that",
+            limit=f"what a member of {' and '.join(unknown)} needs of autoscaling.resourceLimits "
+            "is not measured yet; that",
             limit_is_temporary=True,
         )
     if own.is_unwritten and needs[scaling.role] is None:

@@ -85,7 +85,7 @@ class Objective:
         return replace(self, efficiency=self.efficiency + THRESHOLDS.noticeable)
 
     def worth(self, rate: float, size: int) -> float:
-        """Return the worth of a size, a logarithm: 0.01 more is worth as much as 1 % more samples."""
+        """Return the worth of a size, a logarithm: 0.01 more is worth 1 % more samples."""
         return self.worths([math.log(rate)], size)[0]
 
     def worths(self, log_rates: Sequence[float], size: int) -> list[float]:
@@ -97,7 +97,7 @@ class Objective:
         return [min(each, most) - price for each in log_rates]
 
     def _log_price(self, size: int) -> float:
-        """Return what the members cost: the part of it that a further one must add to be worth it."""
+        """Return what the members cost: the part of it that one more must add to be worth it."""
         if self.by_efficiency:
             return (self.efficiency - THRESHOLDS.noticeable) * math.log(size)
         if self.kind == "Cost":
@@ -125,7 +125,7 @@ class Objective:
         return self._price(size) / 3600 / rate * 1e6
 
     def end(self, rate: float) -> float | None:
-        """Return when the training ends at this rate, in seconds since the epoch; None if unknown."""
+        """Return when the training ends at this rate, in seconds since the epoch, if known."""
         if self.kind != "Deadline" or self.rest is None or rate <= 0:
             return None
         return self.rest.wall + self.rest.lost + self.rest.samples / rate

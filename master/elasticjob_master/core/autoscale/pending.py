@@ -37,7 +37,7 @@ def after_failed_resource_plan(memory: ScalingMemory, wall: float) -> ScalingMem
 
 
 def after_fulfilled_plan(memory: ScalingMemory, size: int) -> ScalingMemory:
-    """Return the memory after a plan that reached its size; a larger size than before ends the pause."""
+    """Return the memory after a plan that reached its size; a larger one ends the pause."""
     reached = memory.plans.reached_size
     if reached is None or size <= reached:
         return memory

@@ -65,7 +65,7 @@ class _Part:
     halves: Mapping[int, Vector]
 
     def covariance(self, first: int, second: int) -> float:
-        """Return that of the logarithms of the rates at two sizes; it is the same for every shape."""
+        """Return that of the logarithms of the rates at two sizes; every shape has the same."""
         explained: float = sum(map(mul, self.halves[first], self.halves[second]))
         return _kernel(self.roughness, first, second) - explained
 
@@ -187,7 +187,7 @@ def fit(
 
 
 def _kernel(roughness: Roughness, first: int, second: int) -> float:
-    """Return the covariance of two sizes: the level, neighbours' deviations, and that of its own."""
+    """Return the covariance of two sizes: of the level, neighbours and each size itself."""
     _, own, near = roughness
     distance = abs(math.log2(first / second))
     same = own * own if first == second else 0.0

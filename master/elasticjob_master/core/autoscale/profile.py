@@ -87,7 +87,7 @@ def read_profile(text: str) -> tuple[ProfiledJob, ...]:
 
 
 def write_profile(jobs: tuple[ProfiledJob, ...], latest: ProfiledJob) -> str:
-    """Return the text of a profile with the latest facts about one job; the oldest jobs are dropped."""
+    """Return the text of a profile with the latest facts about a job; drop the oldest jobs."""
     kept = [*(job for job in jobs if job.uid != latest.uid), latest][-MOST_JOBS:]
     lines = [msgspec.json.encode(job).decode() for job in kept]
     while sum(len(line) + 1 for line in lines) > MOST_CHARACTERS:

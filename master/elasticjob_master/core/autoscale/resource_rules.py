@@ -1,4 +1,4 @@
-"""More memory for a role before its members are killed for lack of it, and less of what is not used.
+"""More memory for a role before its members are killed for lack of it; less of what is not used.
 
 After such a kill the operator doubles the memory. CPU that is fully used is not raised, except for
 parameter servers: more members are the answer to that.
@@ -110,7 +110,7 @@ def with_peaks(
 
 
 def with_window_cpu(memory: ScalingMemory, roles: Mapping[str, RoleUsage]) -> ScalingMemory:
-    """Return the memory with the most cores that a member of each role used on average in a window."""
+    """Return the memory with the most cores that a member of each role used in a window."""
     for role, usage in roles.items():
         known = memory.resources.peaks.get(role)
         cpu = max((use.cpu for use in usage.uses), default=0.0)

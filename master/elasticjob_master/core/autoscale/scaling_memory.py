@@ -91,7 +91,7 @@ class SizeSearch(msgspec.Struct, frozen=True, omit_defaults=True):
     """The state of the search for the best size.
 
     Attributes:
-        requested_size: the size that the auto-scaler requested last, or with which the search began.
+        requested_size: the size that was requested last, or with which the search began.
         settled_size: the size that the search found; None while it runs.
         at_maximum: the settled size was the largest allowed one, so a larger one may be better.
         settled_rate: samples per second of the settled size when the search ended.
@@ -121,7 +121,7 @@ class SizeSearch(msgspec.Struct, frozen=True, omit_defaults=True):
 
     @property
     def patience(self) -> int:
-        """The factor of the wait for the next such search: it doubles each time that nothing came of it.
+        """The factor of the wait for the next such search; each one without a result doubles it.
 
         So a throughput that changes by day and night is not searched for every day.
         """

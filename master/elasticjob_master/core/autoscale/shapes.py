@@ -2,7 +2,8 @@
 
 The time of a sample, relative to that of a single member, is
 
-    ((1 / n^e + serial)^p + (shared + sync + congestion (n - 1) + crossing + more (nodes - 2))^p)^(1/p)
+    ((1 / n^e + serial)^p + wait^p)^(1/p)
+    with wait = shared + sync + congestion (n - 1) + crossing + more (nodes - 2)
 
 for n members: computing its part, and waiting for what the members share. Waiting inside a node
 and between nodes differ, and p says how much of it overlaps with computing, as in Pollux (OSDI
@@ -41,7 +42,7 @@ class Shape:
         shared: waiting for a resource that all sizes share, such as storage.
         sync: waiting for the other members, from two on.
         congestion: waiting that each further member adds.
-        node: members of a node, if the pods do not show it; 0: crossing to a second one costs nothing.
+        node: members of a node, if the pods do not show it; 0: a second one costs nothing.
         crossing: waiting for a second node.
         more_nodes: waiting for each further one.
         onset: part by which communication makes all steps longer, from two members on.

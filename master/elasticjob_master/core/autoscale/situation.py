@@ -107,7 +107,7 @@ def reopened(at: Situation) -> ScalingMemory:
 
 
 def _look(at: Situation) -> ScalingMemory | None:
-    """Return the memory at the beginning of a search among larger sizes, once the rest has paid for it.
+    """Return the memory as a search among larger sizes begins, once the rest has paid for it.
 
     What gets better beyond the present size does not show there.
     """

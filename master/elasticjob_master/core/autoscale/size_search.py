@@ -111,7 +111,7 @@ def _by_model(at: Situation) -> ScalingDecision:
 
 
 def _incumbent(at: Situation, posterior: Posterior) -> int:
-    """Return the measured size that is expected to be worth most; of nearly equal ones, the largest."""
+    """Return the measured size that is expected to be worth most; the largest of nearly equal."""
     known = [n for n in at.known if is_allowed(n, at.bounds)]
     worths = {n: posterior.worth(n, at.now.objective) for n in known}
     if not worths:
@@ -192,7 +192,8 @@ def _try(
         text += f": {means}"
     reason = (
         f"{facts}; {target} is better than {incumbent} with a likelihood of "
-        f"{trial.gain.likelihood:.0%}, which promises {trial.gain.gain:.1%}: {action} {target}{bound}, {text}"
+        f"{trial.gain.likelihood:.0%}, which promises {trial.gain.gain:.1%}: {action} "
+        f"{target}{bound}, {text}"
     )
     return _requested(at, target, reason)
 

@@ -40,8 +40,8 @@ class Thresholds:
         minor: part of the remaining time that a change of CPU or memory may cost, of an average
             member that a further one must add for Deadline, of its price by which it may add less
             for Cost, and of a rate by which its error grows in an hour.
-        noticeable: relative difference that is hard to see: the deviation of a window before any was
-            repeated, the growth of a peak that is stored, the part of an average member that a
+        noticeable: relative difference that is hard to see: the deviation of a window before one
+            was repeated, the growth of a peak that is stored, the part of an average member that a
             further one must add for Throughput, and by which it may add less for Efficiency, and
             what a larger size may be worth less and still be preferred.
         reserve: factor from the used memory to that which is requested, from the used CPU to that

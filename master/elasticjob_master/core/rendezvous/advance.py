@@ -16,7 +16,8 @@ The phases and their transitions:
     training -> finishing: a member has finished successfully (see `member_events.ProcessExited`).
         Members that leave from then on change no world.
     finishing -> waiting: no member of the world runs a process, and any role's success counts.
-    finishing -> reforming: the world has failed, and its processes have not ended in time.
+    finishing -> reforming: the world has failed, and its processes have not ended in time. Or the
+        training has finished in the world before this one, whose new members wait for the others.
 
 An in-process elastic framework remains in training when its members change. Its next world is
 formed while the processes of the last one run. The processes of kept and notified roles continue,
@@ -131,15 +132,20 @@ def _needs_process(state: RendezvousState, member: Member) -> bool:
 
 
 def _leave_finishing(state: RendezvousState, now: float) -> None:
+    decides = state.rules.deciding_role is not None
+    late = state.finished_at is not None and now - state.finished_at > state.timing.finishing
     if not any(state.running()):
-        if state.rules.deciding_role is None:
+        if not decides:
             state.phase = "waiting"
-    elif (
-        state.world_failed
-        and state.finished_at is not None
-        and now - state.finished_at > state.timing.finishing
-    ):
+        return
+    cannot_begin = state.world_incomplete and not decides
+    if (late and state.world_failed) or (cannot_begin and (late or not _any_behind(state))):
         state.phase = "reforming"
+
+
+def _any_behind(state: RendezvousState) -> bool:
+    """Return whether processes of the world before run, which end, too: not one new world each."""
+    return any(desired_commands.is_behind(state, member) for member in state.running())
 
 
 def _can_form_world(state: RendezvousState, now: float) -> bool:

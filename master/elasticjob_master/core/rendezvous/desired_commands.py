@@ -159,7 +159,7 @@ def _running_command(
             return MemberCommand("stop", member.process_round, at_once=True)
         return _announcement(state, member, shared) or member.last_command
     if state.continues(member) or _waits_to_stop(state, member, shared):
-        if in_world and _needs_notification(state, member):
+        if in_world and is_behind(state, member):
             return MemberCommand("world_changed", state.round)
         return member.last_command
     if not in_world or must_stop(state, member):
@@ -189,7 +189,7 @@ def _belongs(state: RendezvousState, member: Member) -> bool:
     return member.process_round > 0 and state.in_world(member.uid)
 
 
-def _needs_notification(state: RendezvousState, member: Member) -> bool:
+def is_behind(state: RendezvousState, member: Member) -> bool:
     """Return whether a process in a notified role has not taken the present world."""
     return state.is_notified(member) and 0 < member.taken_round < state.round
 

@@ -236,6 +236,7 @@ class ProcessExited(Event):
             return []
         # The processes may agree among themselves to stop, before this agent has got the command.
         stopping = desired_commands.must_stop(state, member)
+        behind = desired_commands.is_behind(state, member)
         commands = state.end_process(member)
         if member.leaving or stopping:
             return commands
@@ -243,6 +244,8 @@ class ProcessExited(Event):
             state.world_incomplete = True
         elif self.exit_code == 0:
             _record_success(state, member, now)
+            # It has finished in an earlier world, and this one, without it, cannot begin.
+            state.world_incomplete = state.world_incomplete or behind
         else:
             member.crashed_at = now
             member.node_problem = self.node_problem

@@ -63,7 +63,7 @@ def master_pod(
     template_spec = master.template.get("spec") or {}
     secret_env = (
         (names.ENV_TOKEN, names.SECRET_TOKEN),
-        (names.ENV_CA, names.SECRET_CA),
+        (names.ENV_CA, names.SECRET_CA),  # only for an earlier master, which requires it
         (names.ENV_TLS_CERT, names.SECRET_CERT),
         (names.ENV_TLS_KEY, names.SECRET_KEY),
     )

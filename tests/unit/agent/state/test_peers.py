@@ -17,11 +17,13 @@ import grpc.aio
 import pytest
 from elasticjob_agent import config
 from elasticjob_agent.proxy.master_call import CallError
+from elasticjob_agent.proxy.shards import Caller
 from elasticjob_agent.state import calls, peers
 from elasticjob_agent.state.calls import StateCalls
 from elasticjob_agent.state.folder import StateFolder
 from elasticjob_agent.state.parts import PartName, manifest, part_name
 from elasticjob_api import names
+from elasticjob_api.v1 import agent_pb2
 from elasticjob_api.v1 import state_pb2 as pb
 from elasticjob_operator.certificates import new_job_secrets
 
@@ -108,7 +110,13 @@ async def agents(tmp_path: Path) -> AsyncIterator[Agents]:
 
 
 async def call(agent: StateCalls, method: str, **fields: Any) -> dict[str, Any]:
-    return await agent.handlers[method](fields, None)
+    return await agent.handlers[method](fields, Caller(1, agent_pb2.World(round=1)))
+
+
+async def fetch(agent: StateCalls, source: str, *, round_: int = 1) -> None:
+    """Fetch the part from an agent that may still get it itself."""
+    fields = {**name()._asdict(), "from": source, "wait": True}
+    await agent.handlers["state_fetch"](fields, Caller(round_, agent_pb2.World(round=round_)))
 
 
 async def address(agent: StateCalls) -> str:
@@ -461,3 +469,54 @@ async def test_transfers_wait_for_their_turn(
     await asyncio.gather(*fetches)
     assert files_of(agents.root("second")) == files_of(agents.root("first"))
     assert calls.MAX_FETCHES > 1
+
+
+@pytest.mark.guarantee("state-copies")
+@pytest.mark.parametrize("begins", ["before", "after"])
+async def test_a_part_is_fetched_from_a_member_that_gets_it(
+    agents: Agents, monkeypatch: pytest.MonkeyPatch, begins: str
+) -> None:
+    monkeypatch.setattr(peers, "EXPECTED_SECONDS", 0.0 if begins == "before" else 60.0)
+    first, second, third = [await agents.start(each) for each in ("first", "second", "third")]
+    write_part(agents.root("first"), name(), {"model": b"x" * (4 << 20)})
+    serves = asyncio.Event()
+    asked = asyncio.Event()
+    take_turn = peers.StateServer._take_turn
+    wait_for = peers.StateServer._wait_for
+
+    async def take_turn_later(self: peers.StateServer, context: Any) -> None:
+        await serves.wait()
+        await take_turn(self, context)
+
+    async def wait_for_noted(self: peers.StateServer, *arguments: Any) -> None:
+        if self is second._server:
+            asked.set()
+        await wait_for(self, *arguments)
+
+    monkeypatch.setattr(peers.StateServer, "_take_turn", take_turn_later)
+    monkeypatch.setattr(peers.StateServer, "_wait_for", wait_for_noted)
+    fetches = [fetch(second, await address(first)), fetch(third, await address(second))]
+    if begins == "after":
+        fetches.reverse()
+    tasks = [asyncio.create_task(fetches[0])]
+    await until(lambda: asked.is_set() or second._server._expected)  # type: ignore[union-attr]
+    tasks.append(asyncio.create_task(fetches[1]))
+    await asked.wait()
+    serves.set()
+    await asyncio.gather(*tasks)
+    for each in ("second", "third"):
+        assert files_of(agents.root(each)) == files_of(agents.root("first"))
+
+
+@pytest.mark.guarantee("state-copies")
+async def test_members_of_two_worlds_that_wait_for_each_other_end(
+    agents: Agents, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(peers, "EXPECTED_SECONDS", 0.5)
+    first, second = [await agents.start(each) for each in ("first", "second")]
+    fetches = (
+        fetch(first, await address(second), round_=1),
+        fetch(second, await address(first), round_=2),
+    )
+    results = await asyncio.gather(*fetches, return_exceptions=True)
+    assert all("No such file" in str(each) for each in results)

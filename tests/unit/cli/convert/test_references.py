@@ -54,9 +54,9 @@ def service(selector: dict[str, str]) -> Any:
     }
 
 
-def member(role: str | None = None, index: int | None = None, job: str | None = "job") -> Any:
+def member(role: str | None = None, index: int | None = None) -> Any:
     """Return the labels of a member."""
-    values = {LABEL_JOB_NAME: job, LABEL_ROLE: role, LABEL_INDEX: index}
+    values = {LABEL_JOB_NAME: "job", LABEL_ROLE: role, LABEL_INDEX: index}
     return {key: str(value) for key, value in values.items() if value is not None}
 
 

@@ -88,11 +88,9 @@ def status(
     main: list[ContainerStatus],
     pod: Pod = POD,
     now: float = 0.0,
-    *,
-    mounted: bool = True,
     **more: object,
 ) -> dict[str, object]:
-    settled = {"address": "127.1.2.3", "mounted": mounted, "started_at": "s"}
+    settled = {"address": "127.1.2.3", "mounted": True, "started_at": "s"}
     return pod_status(pod, [], main, now=now, **settled, **more)  # type: ignore[arg-type]
 
 

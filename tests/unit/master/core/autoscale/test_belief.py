@@ -37,10 +37,8 @@ GIB = 1024**3
 Curve = Callable[[int], float]
 
 
-def evidence(
-    rates: Mapping[int, float], *, size: int, high: int = 64, weight: float = 4.0
-) -> Evidence:
-    measured = {n: MeasuredRate(rate, weight) for n, rate in rates.items()}
+def evidence(rates: Mapping[int, float], *, size: int, high: int = 64) -> Evidence:
+    measured = {n: MeasuredRate(rate, weight=4.0) for n, rate in rates.items()}
     return Evidence(MeasuredRates(measured), size, Bounds(1, high), Objective())
 
 

@@ -60,11 +60,9 @@ def until(hours: float, samples: float, **more: float) -> Objective:
     return Objective("Deadline", finish_at=NOON + hours * HOUR, rest=Rest(samples, NOON, **more))
 
 
-def outcome_of(
-    objective: Objective, *, hours: float = 3.0, total: float = 0.0, start: int = 2
-) -> Outcome:
+def outcome_of(objective: Objective, *, hours: float = 3.0, total: float = 0.0) -> Outcome:
     """Simulate a job with 5 % serial work, which starts small and may have up to 64 members."""
-    world = World("objective", "saturating", saturating(0.05), start)
+    world = World("objective", "saturating", saturating(0.05), start=2)
     return SimulatedJob(world, objective=objective, total=total).run(hours=hours)
 
 

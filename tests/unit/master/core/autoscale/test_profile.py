@@ -201,8 +201,8 @@ def test_a_job_that_trains_otherwise_searches_and_so_does_one_in_five() -> None:
 LIMITS = {"cpu": 24.0, "memory": 64.0 * 1024 * MIB}
 
 
-def a_job(*, slower: float = 1.0, profile: tuple[ProfiledJob, ...] = ()) -> BareJob:
-    job = BareJob(World("smooth", "bare", lambda size: 100.0 * size / slower, 1, 64), limits=LIMITS)
+def a_job(*, profile: tuple[ProfiledJob, ...] = ()) -> BareJob:
+    job = BareJob(World("smooth", "bare", lambda size: 100.0 * size, 1, 64), limits=LIMITS)
     job.autoscaler.profile = profile
     job.begin()
     job.run(4.0)

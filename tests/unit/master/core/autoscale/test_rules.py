@@ -467,9 +467,8 @@ def used(memory: int, limit: int, tight: float, **more: float) -> RoleUsage:
     return RoleUsage((use,) * 4, most_memory=4096 * MIB)
 
 
-def resources(role: RoleUsage, *, settled: bool = False, **more: Any) -> ScalingDecision:
+def resources(role: RoleUsage, **more: Any) -> ScalingDecision:
     memory = measured((2, 200.0), (4, 400.0))
-    memory = changed(memory, settled=4, reference=400.0) if settled else memory
     return decide(memory, scaling_inputs(4, roles={"worker": role}, **more))
 
 

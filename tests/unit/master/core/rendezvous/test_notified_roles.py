@@ -18,7 +18,7 @@ from elasticjob_master.core.rendezvous.events import (
 from elasticjob_master.core.rendezvous.rules import RoleSize
 from elasticjob_master.core.rendezvous.state import RendezvousState
 from elasticjob_master.persistence.snapshot import restore_member, store_member
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from tests.support.master.changed_settings import changed_settings
@@ -74,6 +74,38 @@ def test_a_notified_process_is_sent_each_world_once_and_is_not_restarted() -> No
     assert [(each.starts, each.notified) for each in job.workers] == [([1], [2, 3])] * 2
     assert third.ended
     assert job.stops() == []
+
+
+@pytest.mark.guarantee("notified-processes")
+def test_a_member_of_a_world_whose_others_have_finished_before_it_finishes_alone() -> None:
+    job = Job()
+    for worker in job.workers:
+        worker.deaf = True  # it has ended its training, and asks for no other world
+    late = job.join(2)
+    job.run(5.0)
+    assert job.rendezvous.round == 2
+    assert late.starts == [2]
+    job.end_process(job.workers[0], 0, asked=False)
+    job.run(5.0)
+    assert job.rendezvous.round == 2, "the other one ends, too, and changes no further world"
+    job.end_process(job.workers[1], 0, asked=False)
+    job.run(5.0)
+    assert job.rendezvous.world == (uid(late),)
+    assert late.notified == [3]
+    assert late.starts == [2]
+    assert job.stops() == []
+
+
+def test_after_some_time_it_does_not_wait_for_a_process_that_does_not_end() -> None:
+    job = Job()
+    for worker in job.workers:
+        worker.deaf = True
+    late = job.join(2)
+    job.run(5.0)
+    job.end_process(job.workers[0], 0, asked=False)
+    job.run(150.0)
+    assert late.notified[:1] == [3]
+    assert uid(job.workers[0]) not in job.rendezvous.world
 
 
 def test_other_roles_with_restart_are_started_again() -> None:
@@ -270,11 +302,12 @@ def test_an_unstored_world_is_not_sent_to_notified_processes() -> None:
 EVENTS = ("join", "drain", "kill", "disconnect", "crash", "deaf", "take", "time")
 
 
-@given(st.lists(st.tuples(st.sampled_from(EVENTS), st.integers(0, 9)), max_size=14))
-def test_after_any_history_all_processes_have_taken_one_world(
-    history: list[tuple[str, int]],
-) -> None:
-    job = Job()
+def play(job: Job, history: list[tuple[str, int]]) -> dict[str, int]:
+    """Let events happen, each to an agent that is alive.
+
+    Return in which world a process has finished, by the UID of its pod.
+    """
+    finished_in = {}
     for event, number in history:
         agents = job.alive()
         agent = agents[number % len(agents)] if agents else None
@@ -290,10 +323,22 @@ def test_after_any_history_all_processes_have_taken_one_world(
             agent.deaf = True
         elif event == "take" and agent.running:
             job.take_world(agent)
+        elif event == "finish" and agent.running:
+            finished_in[uid(agent)] = max(agent.running, agent.joined)
+            job.end_process(agent, 0, asked=False)
         job.advance(4.0 * number if event == "time" else 0.1)
         job.handle_all()
     for agent in job.alive():
         agent.deaf = False
+    return finished_in
+
+
+@given(st.lists(st.tuples(st.sampled_from(EVENTS), st.integers(0, 9)), max_size=14))
+def test_after_any_history_all_processes_have_taken_one_world(
+    history: list[tuple[str, int]],
+) -> None:
+    job = Job()
+    play(job, history)
     if not job.alive():
         job.join(0)
     job.run_until_quiet()
@@ -307,3 +352,20 @@ def test_after_any_history_all_processes_have_taken_one_world(
         assert max(agent.running, agent.joined) == now.round
         assert agent.notified == sorted(set(agent.notified)), "each world is told once"
         check_may_commit(now, uid(agent), agent.running)
+
+
+@example([("finish", 0)])
+@given(st.lists(st.tuples(st.sampled_from((*EVENTS, "finish")), st.integers(0, 9)), max_size=14))
+def test_after_any_history_no_process_waits_for_one_that_has_finished_in_an_earlier_world(
+    history: list[tuple[str, int]],
+) -> None:
+    job = Job()
+    job.workers[0].deaf = True
+    job.join(2)
+    job.run(5.0)
+    finished_in = play(job, history)
+    job.run_until_quiet()
+    now = job.rendezvous
+    for agent in job.alive():
+        if max(agent.running, agent.joined) == now.round:
+            assert {finished_in.get(each, now.round) for each in now.world} == {now.round}

@@ -56,8 +56,8 @@ def roles_of(cluster: Cluster) -> dict[str, Json]:
     return found
 
 
-def uids(cluster: Cluster, of: str = "worker") -> list[str]:
-    return [pod["metadata"]["uid"] for pod in cluster.kube.pods(of)]
+def uids(cluster: Cluster) -> list[str]:
+    return [pod["metadata"]["uid"] for pod in cluster.kube.pods("worker")]
 
 
 def check_roles(cluster: Cluster) -> None:

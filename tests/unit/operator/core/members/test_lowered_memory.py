@@ -53,10 +53,10 @@ def kill(nodes: Nodes, index: int = 0, reason: str = "OOMKilled") -> None:
     end_training(nodes.cluster, pod_of(nodes, index), 137, reason)
 
 
-async def until_restarted(nodes: Nodes, index: int = 0) -> None:
+async def until_restarted(nodes: Nodes) -> None:
     def is_running() -> bool:
         pods = [pod for pod in nodes.cluster.kube.pods() if pod["status"]["phase"] == "Running"]
-        return any(pod["metadata"]["labels"][names.LABEL_INDEX] == str(index) for pod in pods)
+        return any(pod["metadata"]["labels"][names.LABEL_INDEX] == "0" for pod in pods)
 
     nodes.cluster.now += 60
     await nodes.until(is_running)

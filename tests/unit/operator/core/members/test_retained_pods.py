@@ -29,13 +29,13 @@ def retained(cluster: Cluster, role: str = "worker") -> list[str]:
     return [pod["metadata"]["name"] for pod in cluster.kube.retained(role)]
 
 
-async def fail(cluster: Cluster, index: int = 0, code: int = 1, *, ran: float = 100.0) -> str:
+async def fail(cluster: Cluster, index: int = 0) -> str:
     """Let the program of a worker fail, and the worker be replaced.
 
     Return the name of the failed pod.
     """
     name = next(name for name in pod_names(cluster) if name.split("-")[2] == str(index))
-    end_training(cluster, name, code, ran=ran)
+    end_training(cluster, name, 1, ran=100.0)
     await cluster.settle()
     return name
 

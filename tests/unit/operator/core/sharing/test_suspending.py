@@ -22,8 +22,8 @@ def running(name: str, size: int, minimum: int = 1, priority: int = 0, since: fl
     return Job(name, size, minimum, priority=priority, since=since, pods=size)
 
 
-def urgent(size: int, since: float = 1001.0) -> Job:
-    return Job("urgent", size, size, priority=9, since=since)
+def urgent(size: int) -> Job:
+    return Job("urgent", size, size, priority=9, since=1001.0)
 
 
 def test_a_job_is_suspended_for_one_that_cannot_start_otherwise_and_resumes_first() -> None:
