@@ -181,12 +181,13 @@ class Agent:
         """Yield a Hello with the running round, and the latest exit if no command followed it."""
         state = self._state
         running = state.running.round if state.running else 0
+        joined = self._horovod.joined_round or self._training_socket.present.joined_round
         yield pb.AgentMessage(
             hello=pb.Hello(
                 pod_uid=self._config.pod_uid,
                 running_round=running,
                 draining=state.draining,
-                joined_round=self._horovod.joined_round or self._training_socket.joined_round,
+                joined_round=joined,
                 leased=self._training_socket.leased_shards(),
                 leased_all=True,
                 reads_packed_worlds=True,
@@ -345,7 +346,9 @@ class Agent:
         orphaned = failed is None and watch is not None and watch.some_run()
         if failed is not None and len(processes) > 1:
             self._training_socket.process_ended(failed)
-            self._handle(events.ProcessFailed(confirmed=self._training_socket.stop_confirmed))
+            self._handle(
+                events.ProcessFailed(confirmed=self._training_socket.present.stop_confirmed)
+            )
         code, message = await processes.wait()
         failed_at = (watch and watch.failed_at) or processes.failed_at
         if orphaned:
@@ -371,7 +374,7 @@ class Agent:
         self._processes = None
         self._horovod.processes_ended()
         # Horovod's processes end by an error when their member is removed.
-        confirmed = self._training_socket.stop_confirmed or self._horovod.removed
+        confirmed = self._training_socket.present.stop_confirmed or self._horovod.removed
         self._handle(
             events.ProcessEnded(
                 code=code,

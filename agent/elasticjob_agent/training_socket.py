@@ -34,6 +34,7 @@ from elasticjob_api.transports import abort
 from elasticjob_api.v1 import agent_pb2
 
 from elasticjob_agent import training_messages, writable_directory
+from elasticjob_agent.present_round import PresentRound
 from elasticjob_agent.proxy.master_call import CallError
 from elasticjob_agent.proxy.master_proxy import MasterProxy
 from elasticjob_agent.proxy.shards import Caller, Handler, Request
@@ -68,6 +69,10 @@ class TrainingSocket:
     """Serves the training processes of one agent.
 
     All processes are asked to stop together, and one of them confirms for all.
+
+    Attributes:
+        present: the processes that were started last.
+        leaving: this member leaves the job when they have ended.
     """
 
     def __init__(
@@ -100,24 +105,11 @@ class TrainingSocket:
         self._connections: set[_Connection] = set()
         self._tasks: set[asyncio.Task[None]] = set()
         self._server: asyncio.Server | None = None
-        self._round = 0
-        self._stop_requested = False
-        self._world = agent_pb2.World()
-        self._processes = 1
-        self._announced = agent_pb2.WorldChanged()
-        self._joined_ranks: set[int] = set()
-        self._left: dict[int, tuple[int, bool]] = {}
         self._disconnected = asyncio.Event()
         self._stacks: tuple[int, asyncio.Future[Any]] | None = None
         self._last_stacks = 0
+        self.present = PresentRound()
         self.leaving = False
-        """This member leaves the job when its present processes have ended."""
-        self.stop_confirmed = False
-        """A process of the present round has confirmed that it ends because of a stop."""
-        self.joined_round = 0
-        """The round of the latest world that all present processes have joined since their start;
-        0: none.
-        """
 
     @property
     def path(self) -> Path:
@@ -128,7 +120,7 @@ class TrainingSocket:
     def listens_for_stop(self) -> bool:
         """Whether a present process listens for {"stop": true}; otherwise only SIGTERM helps."""
         return any(
-            connection.stoppable and connection.round == self._round
+            connection.stoppable and connection.round == self.present.number
             for connection in self._connections
         )
 
@@ -166,15 +158,7 @@ class TrainingSocket:
 
     def begin_round(self, round_: int, world: agent_pb2.World, processes: int) -> None:
         """Expect a number of processes of a round, and forget the stops of earlier processes."""
-        self._round = round_
-        self._stop_requested = False
-        self.stop_confirmed = False
-        self._world = world
-        self._processes = processes
-        self._announced = agent_pb2.WorldChanged()
-        self._joined_ranks = set()
-        self._left = {}
-        self.joined_round = 0
+        self.present = PresentRound(round_, world, processes)
         self._proxy.local_barriers.begin_processes()
 
     def process_ended(self, local_rank: int) -> None:
@@ -183,14 +167,11 @@ class TrainingSocket:
 
     def change_world(self, change: agent_pb2.WorldChanged) -> None:
         """Announce the next world to the present processes, unless they know it or a later one."""
-        round_ = change.world.round
-        if round_ <= max(self._round, self._announced.world.round):
+        if not self.present.announce(change):
             return
-        self._announced = change
-        self._joined_ranks = set()
-        self._proxy.local_barriers.begin(round_)
+        self._proxy.local_barriers.begin(change.world.round)
         for connection in self._connections:
-            connection.send({"world_changed": round_})
+            connection.send({"world_changed": change.world.round})
 
     async def stacks(self, local_rank: int, seconds: float) -> tuple[list[str], list[str]]:
         """Ask a process for its frames and other threads; none if it does not answer in time."""
@@ -198,7 +179,7 @@ class TrainingSocket:
         answer: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
         self._stacks = (self._last_stacks, answer)
         for connection in self._connections:
-            if (connection.round, connection.local_rank) == (self._round, local_rank):
+            if (connection.round, connection.local_rank) == (self.present.number, local_rank):
                 connection.send({"stacks": self._last_stacks})
         try:
             told = await asyncio.wait_for(answer, seconds)
@@ -213,7 +194,7 @@ class TrainingSocket:
 
     def request_stop(self) -> None:
         """Ask the present processes to stop, on their present and their later connections."""
-        self._stop_requested = True
+        self.present.stop_requested = True
         for connection in self._connections:
             connection.send(self._stop())
 
@@ -224,13 +205,13 @@ class TrainingSocket:
         if len(self._connections) >= MAX_CONNECTIONS:
             writer.close()
             return
-        connection = _Connection(self._round, self._world, writer=writer)
+        connection = _Connection(self.present.number, self.present.world, writer=writer)
         self._connections.add(connection)
         try:
-            if self._stop_requested:
+            if self.present.stop_requested:
                 connection.send(self._stop())
-            if self._announced.world.round:
-                connection.send({"world_changed": self._announced.world.round})
+            if announced := self.present.announced.world.round:
+                connection.send({"world_changed": announced})
             while line := await reader.readline():
                 self._handle_line(connection, line)
         except (ConnectionError, ValueError):
@@ -267,11 +248,11 @@ class TrainingSocket:
         elif message.get("stoppable") is True:
             connection.stoppable = True
         elif message.get("stopping") is True:
-            self.stop_confirmed = self.stop_confirmed or connection.round == self._round
+            self.present.stop_confirmed |= connection.round == self.present.number
         elif "left" in message:
             self._leave_world(connection, message)
         elif "world" in message:
-            if message["world"] == self._announced.world.round:
+            if message["world"] == self.present.announced.world.round:
                 self._next_world(connection)
         elif "step" in message:
             self._report(connection, message)
@@ -286,41 +267,33 @@ class TrainingSocket:
 
     def _announced_world(self, connection: _Connection) -> dict[str, Any]:
         """Return the answer with the announced world, and a process' place in it."""
-        world = self._announced.world
-        if connection.round != self._round or not world.round:
+        world = self.present.announced.world
+        if connection.round != self.present.number or not world.round:
             return {
                 "error": f"no other world was announced to the process of round {connection.round}"
             }
-        place = {
-            "round": world.round,
-            "rank": self._announced.rank + connection.local_rank,
-            "size": training_messages.world_size(world),
-            "members": training_messages.processes(world.members),
-        }
-        return {"result": place}
+        members = training_messages.processes(world.members)
+        return {"result": {**self.present.place(connection.local_rank), "members": members}}
 
     def _next_world(self, connection: _Connection) -> dict[str, Any]:
         """Let a process join the announced world, and return the answer: its place."""
         answer = self._announced_world(connection)
-        world = self._announced.world
         if "error" in answer:
             return answer
-        connection.world = world
-        self._joined_ranks.add(connection.local_rank)
-        if len(self._joined_ranks) >= self._processes and self.joined_round < world.round:
-            self.joined_round = world.round
-            self._on_world_joined(world.round)
+        connection.world = self.present.announced.world
+        if self.present.join(connection.local_rank):
+            self._on_world_joined(self.present.joined_round)
         del answer["result"]["members"]  # the call `members` returns them
         return answer
 
     def _leave_world(self, connection: _Connection, message: dict[str, Any]) -> None:
         round_ = connection.world_round
-        if connection.round != self._round or message["left"] != round_:
+        if connection.round != self.present.number or message["left"] != round_:
             return
-        self._left[connection.local_rank] = (round_, message.get("ends") is True)
-        ends = [ends for left, ends in self._left.values() if left == round_]
-        if len(ends) >= self._processes:
-            self._on_world_left(round_, all(ends))
+        ends = message.get("ends") is True
+        all_end = self.present.leave(connection.local_rank, round_, ends=ends)
+        if all_end is not None:
+            self._on_world_left(round_, all_end)
 
     def _introduce(self, connection: _Connection, message: dict[str, Any]) -> None:
         try:

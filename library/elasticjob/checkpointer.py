@@ -14,10 +14,8 @@ import base64
 import json
 import logging
 import os
-import re
 import time
-from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -25,6 +23,7 @@ from elasticjob._agent_connection import AgentError, agent_connection
 from elasticjob._arguments import check_counts, check_function, check_number
 from elasticjob._asynchronous_save import AnyOf, AsynchronousSave, SaveInParts
 from elasticjob._checkpoint_interval import CheckpointInterval
+from elasticjob._checkpoint_series import CheckpointSeries, key_of_use
 from elasticjob._saves_in_memory import ACCOUNTS, SavesInMemory
 from elasticjob._state import StateInMemory, open_state
 from elasticjob._storage_errors import is_of_storage
@@ -32,7 +31,6 @@ from elasticjob._write_behind import WriteBehind
 from elasticjob.agreement import AnyRank, can_stop_together, should_stop_together
 from elasticjob.checkpoint_storage import COMPLETE, CheckpointStorage, open_storage
 from elasticjob.commit import may_commit
-from elasticjob.key_value import KeyValue
 from elasticjob.progress import confirm_stop, report_step, should_stop
 from elasticjob.shards import Shards
 from elasticjob.world import World
@@ -40,22 +38,15 @@ from elasticjob.world import world as present_world
 
 log = logging.getLogger("elasticjob")
 
-_KEY = "elasticjob/checkpoint"
 _SECOND = 1.0
 _LONGEST_PAUSE = 60
 """Seconds between two tries to save the end of a training."""
 _MOST_TRIES = 10
 """Tries that fail one after the other because of the storage; they take about five minutes."""
 _SAVES = "writes the model into the folder that it is given"
-_NAME = re.compile(r"checkpoint-(\d{4})-(\d{10})-(\d{12})-")
-"""Series, round and step."""
 AnyShards = TypeVar("AnyShards", bound=Shards[Any])
 Save = Callable[[str], object]
 """Writes the model into a folder (a path or a URL). Every rank calls it."""
-
-
-_uses: Counter[int] = Counter()
-"""How many agreements through the master this process has begun, by the round of its world."""
 
 
 def _alone(mine: bool) -> bool:
@@ -63,12 +54,8 @@ def _alone(mine: bool) -> bool:
 
 
 def _through_master(world: World) -> AnyOf:
-    """Return an agreement of the ranks; all of them ask for equally many, in the same order."""
-    if world.size == 1:
-        return _alone
-    _uses[world.round] += 1
-    use = _uses[world.round]
-    return AnyRank("elasticjob/any-rank" if use == 1 else f"elasticjob/any-rank-{use}")
+    """Return an agreement of the ranks."""
+    return _alone if world.size == 1 else AnyRank(key_of_use("elasticjob/any-rank", world))
 
 
 def _decoded(accounts: bytes) -> dict[str, bytes]:
@@ -145,11 +132,10 @@ class Checkpointer:
         if failure_hours == 0:
             raise ValueError(f"{failure_hours=} must be more than 0")
         self._any_rank = any_rank or _through_master(self._world)
-        self._keep = keep
         self._timeout = timeout
         self._storage: CheckpointStorage = open_storage(folder)
+        self._series = CheckpointSeries(self._storage, self._world, keep=keep)
         self._data_sets: dict[str, Shards[Any]] = {}
-        self._saves = 0
         self._stored = ""
         """The newest checkpoint of this process in the storage."""
         self._write_seconds = 0.0
@@ -170,7 +156,7 @@ class Checkpointer:
         self._interval = CheckpointInterval(
             self._any_rank, failure_seconds=3600 * failure_hours / pods, now=time.monotonic()
         )
-        self._series, name = self._agree_on_start()
+        name = self._series.begin(state)
         self.found: str | None = None
         self._accounts: dict[str, bytes] = {}
         if state is not None and state.found:
@@ -261,7 +247,7 @@ class Checkpointer:
     def save(self, step: int, save: Save) -> bool:
         """Save a checkpoint in all ranks or in none; return whether it is saved in the storage."""
         self._end_earlier_saves()
-        name = self._next_name(step)
+        name = self._series.next_name(step)
         parts = self._in_parts(save)
         self._problem = None
         saved = (
@@ -306,7 +292,7 @@ class Checkpointer:
             self._later.wait()
         if not self._all(self._flush):
             return False
-        name = self._next_name(step)
+        name = self._series.next_name(step)
         parts = self._in_parts(save)
         if not self._all(
             lambda: memory.begin(name, parts, self._data_accounts) and memory.end(name, parts)
@@ -328,7 +314,7 @@ class Checkpointer:
             self._end_earlier_saves()
         if not self._all(self._flush):
             return False
-        name = self._next_name(step)
+        name = self._series.next_name(step)
         parts = self._in_parts(save)
         self._problem = None
         if memory is None:
@@ -366,7 +352,7 @@ class Checkpointer:
         if saved:
             self._stored = name
         else:
-            self._remove_old(name)  # its files may be what fills the disk
+            self._series.remove_old(name)  # its files may be what fills the disk
         return saved
 
     def _end_earlier_saves(self) -> None:
@@ -391,7 +377,7 @@ class Checkpointer:
             any_rank,
             begin=self._begin_copy,
             complete=self._complete,
-            remove=self._remove_old,
+            remove=self._series.remove_old,
         )
         return SavesInMemory(state, behind, self._world, timeout=self._timeout)
 
@@ -403,22 +389,13 @@ class Checkpointer:
         memory = self._memory
         assert memory is not None
         memory.newest = name
-        match = _NAME.match(name)
-        assert match is not None
         files = memory.state.folder.files(name) if self._world.rank == 0 else {}
-        memory.behind.start(name, self._name(int(match[3]), 0), files)
+        memory.behind.start(name, self._series.copy_of(name), files)
 
     def _begin_copy(self, name: str) -> bool:
         if self._world.rank == 0:
             self._storage.begin(name)
         return True
-
-    def _next_name(self, step: int) -> str:
-        self._saves += 1  # a later save of the same step is the newer one
-        return self._name(step, self._saves)
-
-    def _name(self, step: int, save: int) -> str:
-        return f"checkpoint-{self._series:04}-{self._world.round:010}-{step:012}-{save:06}"
 
     def _all(self, act: Callable[[], bool], any_rank: AnyOf | None = None) -> bool:
         """Call a function in every rank; return whether it has succeeded in all."""
@@ -468,52 +445,14 @@ class Checkpointer:
         if not may_commit(self._timeout):
             return False
         self._storage.write(name, COMPLETE, b"")
-        self._remove_old(name)
+        self._series.remove_old(name)
         return True
-
-    def _remove_old(self, newest: str) -> None:
-        """Remove, in rank 0, complete checkpoints beyond `keep`, and incomplete ones up to this."""
-        if self._world.rank != 0:
-            return
-        try:
-            kept = self._storage.complete()[-self._keep :]
-            for name in self._storage.all():
-                if name <= newest and name not in kept:
-                    self._storage.remove(name)
-        except OSError as error:
-            log.warning("old checkpoints are not removed: %s", error)
 
     def _not_saved(self, step: int) -> OSError:
         why = self._problem or "another rank could not write, and its log says why"
         return OSError(
             f"step {step}: the end of the training cannot be saved in {self._storage.address('')}: "
             f"{why}; {_MOST_TRIES} tries have failed. Free space there, or keep fewer checkpoints "
-            f"(keep={self._keep}): the training continues from the last one when it starts again"
+            f"(keep={self._series.keep}): the training continues from the last one when it starts "
+            "again"
         )
-
-    def _agree_on_start(self) -> tuple[int, str]:
-        """Return the series of this world's checkpoints, and the newest one's name or "".
-
-        Rank 0 finds them for all ranks.
-        """
-        if self._memory is not None:
-            return self._memory.state.agree_on_start(self._find_start)
-        if self._world.size == 1:
-            return self._find_start()
-        store = KeyValue()
-        if self._world.rank == 0:
-            series, name = self._find_start()
-            store.set(_KEY, f"{series} {name}".encode())
-        number, _, name = store.wait(_KEY)[0].decode().partition(" ")
-        return int(number), name
-
-    def _find_start(self, in_memory: Iterable[str] = ()) -> tuple[int, str]:
-        # A checkpoint that a lost process writes late has an earlier round, so it is never the
-        # newest. If the rounds have begun again at 1, in a recreated job, a new series begins.
-        matches = [_NAME.match(name) for name in (*self._storage.all(), *in_memory)]
-        rounds = [(int(match[1]), int(match[2])) for match in matches if match]
-        series, last_round = max(rounds, default=(0, -1))
-        if last_round >= self._world.round:
-            series += 1
-        complete = self._storage.complete()
-        return series, complete[-1] if complete else ""

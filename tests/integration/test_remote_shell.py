@@ -320,7 +320,7 @@ async def test_a_worker_ends_when_its_host_is_unlisted_and_its_command_has_ended
     assert (await result(started))[0] == 134
     async with asyncio.timeout(SECONDS):
         assert await worker.wait() == 0
-    assert job.worker.stop_confirmed
+    assert job.worker.present.stop_confirmed
 
 
 @pytest.mark.guarantee("horovodrun-parts-die")

@@ -9,7 +9,8 @@ from pathlib import Path
 
 import elasticjob
 import pytest
-from elasticjob import AgentError, agreement, checkpointer
+from elasticjob import AgentError, agreement
+from elasticjob._checkpoint_series import CheckpointSeries
 from elasticjob.agreement import AnyRank, StopAgreement, StopCounter
 from hypothesis import given
 from hypothesis import strategies as st
@@ -195,7 +196,7 @@ def test_only_processes_that_are_asked_at_the_same_time_can_stop_together(
         asked.append(mine)
         return False
 
-    monkeypatch.setattr(checkpointer.Checkpointer, "_agree_on_start", lambda self: (0, ""))
+    monkeypatch.setattr(CheckpointSeries, "begin", lambda self, state: "")
     with fake_agent(tmp_path, monkeypatch, roles=roles):
         assert agreement.can_stop_together() == together
         elasticjob.Checkpointer(tmp_path, any_rank=any_rank).step(1, lambda folder: None)

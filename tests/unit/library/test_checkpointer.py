@@ -13,6 +13,7 @@ import fsspec  # type: ignore[import-untyped]
 import pytest
 from elasticjob import Checkpointer, Shard, Shards, checkpointer
 from elasticjob.checkpoint_storage import COMPLETE
+from elasticjob.key_value import KeyValue
 
 
 def steps_of(folder: Path) -> list[int]:
@@ -237,8 +238,15 @@ def test_checkpoints_may_be_at_a_url_of_fsspec() -> None:
     assert [int(step) for step in steps] == [2, 3, 4]
 
 
-def test_a_second_checkpointer_does_not_read_the_answers_to_the_first_one() -> None:
-    world: Any = SimpleNamespace(size=2, round=11)
-    first, second = (checkpointer._through_master(world) for _ in range(2))
-    assert first(True)
-    assert not second(False)
+def test_a_second_checkpointer_does_not_read_the_answers_to_the_first_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(checkpointer, "can_stop_together", lambda: True)
+    world: Any = SimpleNamespace(rank=0, size=2, local_rank=0, local_size=2, round=11)
+    Checkpointer(tmp_path / "first").save(1, lambda folder: None)
+    first, second = (Checkpointer(tmp_path / name, world=world) for name in ("first", "second"))
+    assert (first.found, second.found) == (str(next(tmp_path.glob("first/*"))), None)
+    told = [KeyValue().get(f"elasticjob/checkpoint{use}") for use in ("", "-2")]
+    assert [value is not None and b"checkpoint-" in value for value in told] == [True, False]
+    assert first._any_rank(True)
+    assert not second._any_rank(False)
