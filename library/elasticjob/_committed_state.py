@@ -13,16 +13,18 @@ from elasticjob._world_group import Group, Meeting
 from elasticjob.checkpoint_storage import CheckpointStorage
 from elasticjob.shards import AnyShard, Shard, Shards
 
-TOKEN = uuid.uuid4().hex
-"""Names this process among all that have ever trained in this job."""
-
 Committed = dict[str, set[int]]
 """The shards in the committed model of which the master may not know it yet, by process."""
 
 
+def _new_name() -> str:
+    """Return a name of this process that none has had which has ever trained in this job."""
+    return uuid.uuid4().hex
+
+
 @dataclass(frozen=True)
 class Offer:
-    """The shards of a process, by its token, in a commit; the master may not know them yet."""
+    """The shards of a process in a commit; the master may not know them yet."""
 
     process: str
     shards: tuple[int, ...]
@@ -50,6 +52,7 @@ class CommittedShards(Generic[AnyShard]):
         """The shards whose report the master may not have answered."""
         self._again: deque[AnyShard] = deque()
         self.committed: Committed = {}
+        self._process = _new_name()
 
     def __len__(self) -> int:
         """Return the number of shards of all epochs."""
@@ -91,7 +94,7 @@ class CommittedShards(Generic[AnyShard]):
         if self.inner.flush(0):
             self._reported = set()
         committed = (shard.id for shard in self._committed)
-        return Offer(TOKEN, (*self._reported, *committed, *self._done))
+        return Offer(self._process, (*self._reported, *committed, *self._done))
 
     def commit(self, offers: Sequence[Offer]) -> None:
         """Commit the shards that all processes have offered."""
@@ -126,6 +129,8 @@ class CommittedShards(Generic[AnyShard]):
         self._committed = []
         self._reported = set()
         self._again.clear()
+        # The checkpoint may name shards of this process whose reports it does not contain.
+        self._process = _new_name()
 
     def flush(self, timeout: float) -> bool:
         """Wait at most `timeout` seconds until the master has answered all reports."""

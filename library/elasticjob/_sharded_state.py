@@ -36,6 +36,7 @@ log = logging.getLogger("elasticjob")
 _LATE_IMPORTS = ("torch._dynamo", "torch.distributed.checkpoint")
 """FSDP imports them in the first world of a process, for seconds in which all ranks would wait."""
 
+_FLUSH_SECONDS = 10.0
 _SETTLE_SECONDS = 0.2
 """The members of one scale-in are asked to leave one after the other; the time between them."""
 
@@ -167,6 +168,8 @@ class ShardedState(CommittedState):
                     "with its copies are lost; the training continues from the newest checkpoint"
                 )
             choice, parts, accounts = self._begin_divided(meeting, stored)
+        if accounts:
+            self._end_reports()
         shards = self._fill(choice, parts) if choice else self._begin_again()
         first_round = min(each for _, each in gathered)
         for name in accounts.keys() & self._data_sets.keys():
@@ -194,6 +197,15 @@ class ShardedState(CommittedState):
             if source == meeting.rank
         }
         return Choice(index["name"], sources, fetch=True), parts, found.accounts
+
+    def _end_reports(self) -> None:
+        """Let the master answer all reports of shards that a checkpoint may not contain.
+
+        It must not get them when the data sets have returned to it.
+        """
+        sets = self._data_sets.values()
+        while any(self._gather(not all(each.flush(_FLUSH_SECONDS) for each in sets))):
+            log.warning("the shards that were trained since the checkpoint are not reported yet")
 
     def _begin_again(self) -> dict[str, Committed]:
         """Begin with the values of rank 0, and the model and optimizer as they were built."""

@@ -44,7 +44,9 @@ class Ledger:
         fresh: the first position that has not been handed out.
         failed: positions of shards that were reported as failed.
         returned: the number of leases that ended without a result so far.
-        restored_round: the latest round that has restored a checkpoint; 0 for none.
+        restored_world: the round of the latest world that has restored a checkpoint; 0 for none.
+        restored_round: the earliest round in which a process of that world began. What processes
+            of earlier rounds have trained is not in the model any more.
         restored_from: the hash of that checkpoint.
     """
 
@@ -53,6 +55,7 @@ class Ledger:
         self.fresh = 0
         self.failed: set[int] = set()
         self.returned = 0
+        self.restored_world = 0
         self.restored_round = 0
         self.restored_from = ""
         self._holders: dict[str, Holder] = {}
@@ -222,28 +225,34 @@ class Ledger:
             self.dataset, checkpoint.Position(self.fresh, undone, list(self.failed))
         )
 
-    def restore(self, state: bytes, round_: int, *, only: bool = False) -> None:
-        """Return to a checkpoint for the processes of a round, and end all leases.
+    def restore(
+        self, state: bytes, world: int, *, first_round: int = 0, only: bool = False
+    ) -> None:
+        """Return to a checkpoint for the processes of a world, and end all leases.
 
-        Empty bytes are the beginning. A world without another process (`only`) may call repeatedly:
-        its process has restarted.
+        Args:
+            state: the checkpoint; empty bytes are the beginning.
+            world: the round of the world. All its processes restore the same checkpoint.
+            first_round: the earliest round in which one of its processes began; 0: that of the
+                world.
+            only: the world has no other process. It may call repeatedly: its process has restarted.
 
         Raises:
             BadRequest: this is not a checkpoint of the data set.
-            NotCurrent: this round has restored another checkpoint, or a later round has restored
-                one.
+            NotCurrent: this world has restored another checkpoint, or a later one has restored one.
         """
         name = checkpoint.digest(state)
-        if round_ < self.restored_round or (round_ == self.restored_round and not only):
-            if (round_, name) == (self.restored_round, self.restored_from):
+        if world < self.restored_world or (world == self.restored_world and not only):
+            if (world, name) == (self.restored_world, self.restored_from):
                 return
             raise NotCurrent(
-                f"round is {round_}, but round {self.restored_round} has already restored a "
+                f"round is {world}, but round {self.restored_world} has already restored a "
                 f"checkpoint of {self.dataset.name}: all processes of a round must restore the "
                 "same one"
             )
         self.dataset, position = checkpoint.decode(state, self.dataset, most=_MOST_UNDONE)
-        self.restored_round = round_
+        self.restored_world = world
+        self.restored_round = first_round or world
         self.restored_from = name
         self.returned += len(self._leases)
         self._holders = {}

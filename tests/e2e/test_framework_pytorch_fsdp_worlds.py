@@ -9,6 +9,7 @@ import signal
 from pathlib import Path
 
 import pytest
+from elasticjob._sharding import Place, peers
 from elasticjob_api import names
 
 from tests.support.e2e import pytorch_job
@@ -114,26 +115,31 @@ def test_a_kill_while_a_part_is_sent_loses_no_commit_although_gloo_may_forget_th
     print("MEASURED", pauses(run.steps()), run.started_again())
 
 
+@pytest.mark.parametrize(("size", "saved_every"), [(3, "5"), (4, "5"), (4, "")])
 def test_two_ranks_with_the_only_copies_that_are_lost_at_once_cost_the_steps_since_the_checkpoint(
-    local_job: LocalJob,
+    local_job: LocalJob, size: int, saved_every: str
 ) -> None:
-    run = run_of(local_job, least=1, SAVED_EVERY="5")
-    agents = [run.add(index) for index in range(3)]
-    world = run.trains(3, beyond=6)
-    (first,) = {each.process for each in run.steps() if (each.round, each.rank) == (world, 0)}
-    lost = [(agent, child_of(agent)) for agent in agents if child_of(agent).pid != first]
+    run = run_of(local_job, least=1, SAVED_EVERY=saved_every)
+    agents = [run.add(index) for index in range(size)]
+    world = run.trains(size, beyond=6)
+    ranks = {each.process: each.rank for each in run.steps() if each.round == world}
+    by_rank = {ranks[child_of(agent).pid]: agent for agent in agents}
+    places = [Place("", f"job-worker-{agents.index(by_rank[rank])}") for rank in range(size)]
+    pair = next(pair for pair in peers(places).items() if 0 not in pair)
+    lost = [(by_rank[rank], child_of(by_rank[rank])) for rank in pair]
     for _, process in lost:
         process.suspend()  # none of them commits without the other
     for agent, process in lost:
         process.kill()
         agent.kill()
-    world = run.trains(1, after=world)
+    world = run.trains(size - 2, after=world)
     begun = min(each.step for each in run.steps() if each.round == world)
     assert begun % 5 == 1, "it begins at a checkpoint"
+    assert begun > 5 or not saved_every
     assert "those of a rank and of the one with its copies are lost" in local_job.log()
-    (left,) = [agent for agent in agents if agent.poll() is None]
-    assert run.finish(left) == [0]
-    run.check(processes=3)
+    left = [agent for agent in agents if agent.poll() is None]
+    assert run.finish(*left) == [0] * (size - 2)
+    run.check(processes=size)
 
 
 @pytest.mark.parametrize("seed", SEEDS)

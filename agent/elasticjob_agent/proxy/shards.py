@@ -178,6 +178,7 @@ class ShardProxy:
             round=caller.round,
             pod_uid=self._pod_uid,
             first_round=int(request.get("first_round", 0)),
+            world_round=caller.world_round,
         )
         if self._reports:  # of earlier processes, whose samples are not in the checkpoint
             await asyncio.wait(tuple(self._reports))

@@ -392,6 +392,7 @@ class RestoreCheckpointRequest(_message.Message):
     ROUND_FIELD_NUMBER: _builtins.int
     POD_UID_FIELD_NUMBER: _builtins.int
     FIRST_ROUND_FIELD_NUMBER: _builtins.int
+    WORLD_ROUND_FIELD_NUMBER: _builtins.int
     dataset: _builtins.str
     state: _builtins.bytes
     """The bytes from GetCheckpoint; empty: reset to the beginning."""
@@ -402,6 +403,10 @@ class RestoreCheckpointRequest(_message.Message):
     """The earliest round in which a process of this world began, if none of them has the state of the training. Processes
     that continue from world to world (onWorldChange: Notify) can return to a checkpoint only then. 0: some may have it.
     """
+    world_round: _builtins.int
+    """The round of the world that the process has joined, all processes of which restore the same checkpoint. 0: that of `first_round`,
+    or else of `round`.
+    """
     def __init__(
         self,
         *,
@@ -410,10 +415,11 @@ class RestoreCheckpointRequest(_message.Message):
         round: _builtins.int = ...,
         pod_uid: _builtins.str = ...,
         first_round: _builtins.int = ...,
+        world_round: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["dataset", b"dataset", "first_round", b"first_round", "pod_uid", b"pod_uid", "round", b"round", "state", b"state"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["dataset", b"dataset", "first_round", b"first_round", "pod_uid", b"pod_uid", "round", b"round", "state", b"state", "world_round", b"world_round"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

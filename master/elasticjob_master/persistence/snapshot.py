@@ -198,6 +198,7 @@ def store_ledger(ledger: Ledger) -> StoredLedger:
         waiting=pack(ledger.waiting()),
         failed=pack(ledger.failed),
         returned=ledger.returned,
+        restored_world=ledger.restored_world,
         restored_round=ledger.restored_round,
         restored_from=ledger.restored_from,
         holders=[
@@ -221,6 +222,7 @@ def restore_ledger(stored: StoredLedger, members: Members) -> Ledger:
         fresh=stored.fresh, waiting=waiting, failed=unpack(stored.failed, most=_MOST)
     )
     account.returned = stored.returned + len(orphaned)
+    account.restored_world = stored.restored_world or stored.restored_round
     account.restored_round = stored.restored_round
     account.restored_from = stored.restored_from
     for uid, holder in holders:

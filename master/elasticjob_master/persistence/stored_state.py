@@ -90,6 +90,7 @@ class StoredLedger(msgspec.Struct, frozen=True, omit_defaults=True):
     waiting: list[int] = []
     failed: list[int] = []
     returned: int = 0
+    restored_world: int = 0
     restored_round: int = 0
     restored_from: str = ""
     holders: list[StoredHolder] = []

@@ -149,3 +149,18 @@ def test_without_a_checkpoint_the_data_set_begins_again_with_the_model() -> None
 def test_a_data_set_that_the_program_restores_is_refused() -> None:
     with pytest.raises(ValueError, match="restore: the state restores its data sets"):
         State().open(elasticjob.shards, "numbers", size=4, shard_size=1, restore=b"")
+
+
+def test_what_a_process_has_trained_before_it_returns_to_a_checkpoint_is_trained_once() -> None:
+    opened = CommittedShards(elasticjob.shards("returns", size=4, shard_size=1))
+    first = opened.take(1)
+    assert first is not None
+    opened.done(first)
+    opened.commit([opened.offer(), OF_THE_OTHER])
+    in_model = copy.deepcopy(opened.committed)
+    opened.restore(b"", first_round=1)  # of a checkpoint before the report, but with the shard
+    opened.return_to(in_model)
+    opened.commit([opened.offer(), OF_THE_OTHER])
+    following = opened.take(1)
+    assert following is not None
+    assert (first.id, following.id) == (0, 1)

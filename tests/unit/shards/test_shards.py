@@ -222,6 +222,24 @@ def test_a_round_restores_one_checkpoint_and_reports_of_earlier_processes_do_not
     )
 
 
+def test_each_world_of_continuing_processes_can_return_to_a_checkpoint_once() -> None:
+    ledger = Ledger(Dataset("d", 10, 1))
+    ledger.restore(b"", 2, first_round=1)
+    ledger.lease("a", 4)
+    ledger.report("a", [0, 1], round_=1)
+    saved = ledger.checkpoint()
+    for world in (3, 4):
+        ledger.report("a", [2], round_=1)
+        ledger.restore(saved, world, first_round=1)
+        assert (ledger.account().done, ledger.account().leased) == (2, 0)
+        assert [shard.id for shard in ledger.lease("a", 2)] == [2, 3]
+        ledger.restore(saved, world, first_round=1)
+        assert ledger.account().leased == 2, "another process of the world"
+    with pytest.raises(NotCurrent, match="round is 3, but round 4 has already restored"):
+        ledger.restore(saved, 3, first_round=1)
+    assert ledger.report("a", [2], round_=1) == [], "its process continues"
+
+
 def test_a_shard_that_a_master_has_handed_out_without_storing_it_counts_when_it_is_reported() -> (
     None
 ):

@@ -126,7 +126,13 @@ class ShardService(ShardServiceServicer):
             )
         alone = self._controller.rendezvous.world == (request.pod_uid,)
         only = alone and member.identity.slots == 1
-        ledger.restore(request.state, request.first_round or request.round, only=only)
+        latest = self._controller.rendezvous.round
+        if request.world_round > latest:
+            raise NotReadyYet(f"world_round is {request.world_round}; the present one is {latest}")
+        first_round = request.first_round or request.round
+        # A process that does not continue from world to world was started for its own.
+        world = request.world_round if request.first_round else 0
+        ledger.restore(request.state, world or first_round, first_round=first_round, only=only)
         self._controller.changed()
         await self._state_writer.wait_until_stored(self._state_writer.changes, urgent=True)
         account = ledger.account()

@@ -160,6 +160,9 @@ def test_a_state_that_was_stored_before_is_read_and_stored_again_as_it_was() -> 
     assert json.loads(msgspec.json.encode(state)) == stored
     again = json.loads(msgspec.json.encode(snapshot.take(next_master(state), job_uid="x")))
     expected = stored | {"master_starts": 4}
+    # A round that restores a checkpoint was always that of its world.
+    for ledger in expected["ledgers"]:
+        ledger["restored_world"] = ledger["restored_round"]
     # A verdict without the size that it was found at, and two fields of a former search.
     for former in ("useless", "heading", "turned"):
         del expected["memory"][former]
