@@ -20,6 +20,11 @@ TRAINING = """
     assert [int(value.split(b":")[0]) for value in values] == list(range(here.size)), values
     winner = store.compare_and_set("leader", None, str(here.rank).encode())
     assert store.get("leader") == winner and store.get("nothing") is None
+    if here.rank == 1:
+        try:
+            elasticjob.barrier("alone", timeout=0.3)
+        except TimeoutError as late:
+            print(f"late: {late}", flush=True)
     for number in range(4):
         store.add("sum", 2)
         elasticjob.barrier("added", timeout=60)
@@ -28,11 +33,6 @@ TRAINING = """
         elasticjob.barrier("looked", timeout=60)
         if number == 1:
             print(f"rank {here.rank} is half through", flush=True)
-    if here.rank == 1:
-        try:
-            elasticjob.barrier("alone", timeout=0.3)
-        except TimeoutError as late:
-            print(f"late: {late}", flush=True)
     try:
         store.set("big", bytes(70_000))
     except elasticjob.AgentError as refused:

@@ -17,6 +17,7 @@ from elasticjob_api import names
 from tests.support.chaos import synchronous_training
 from tests.support.local_job import LocalJob
 from tests.support.thorough import some_of
+from tests.support.wait import wait_until
 
 ROOT = Path(__file__).parents[2]
 SAMPLES = 1200
@@ -95,11 +96,15 @@ COUNTING = """
 
 def suspended(agent: subprocess.Popen[bytes], script: Path, rank: int) -> psutil.Process:
     """Suspend the process of a rank, so that it cannot publish its limit, and return it."""
-    for child in psutil.Process(agent.pid).children(recursive=True):
-        if str(script) in child.cmdline() and child.environ()[names.ENV_RANK] == str(rank):
-            child.suspend()
-            return child
-    raise AssertionError(f"no process of rank {rank}")
+    (process,) = (
+        child
+        for child in psutil.Process(agent.pid).children(recursive=True)
+        if str(script) in child.cmdline() and child.environ()[names.ENV_RANK] == str(rank)
+    )
+    process.suspend()
+    # Until its main thread takes the signal, the others run on.
+    wait_until("it is stopped", lambda: process.status() == psutil.STATUS_STOPPED)
+    return process
 
 
 @pytest.mark.guarantee("ranks-stop-together")

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Callable
 from typing import Any
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")
@@ -39,8 +38,6 @@ class ShardedTraining(Training):  # type: ignore[misc, unused-ignore]
     def __init__(self, device: torch.device) -> None:
         super().__init__(device)
         self.optimizer = torch.optim.AdamW(self.model.parameters(), lr=0.002)
-        # Its thread has collectives of its own, which must not mix with those of the training.
-        self._saving = dist.new_group(backend="gloo")
 
     def distributed(self, network: nn.Module) -> nn.Module:
         """Divide each layer among the ranks."""
@@ -74,11 +71,9 @@ class ShardedTraining(Training):  # type: ignore[misc, unused-ignore]
         self.step = int(saved["counts"][0])
         self.samples = int(saved["counts"][1])
 
-    def save(self, folder: str) -> Callable[[], object]:
-        """Copy this rank's part, and return what waits until it is written."""
-        saved = dcp.async_save(self._state(), checkpoint_id=folder, process_group=self._saving)
-        wait: Callable[[], object] = saved.result
-        return wait
+    def save(self, folder: str) -> None:
+        """Write this rank's part of a checkpoint."""
+        dcp.save(self._state(), checkpoint_id=folder)
 
     def _state(self) -> dict[str, Any]:
         model, optimizer = get_state_dict(self.model, self.optimizer)

@@ -4,7 +4,7 @@ What makes it elastic:
 - The global batch is constant. Each rank trains a part of it, so the result does not depend on the
   number of ranks.
 - `elasticjob.Checkpointer` stops all ranks after the same step, saves, and finds the checkpoint
-  from which the next world continues. The training waits only for a copy of the state.
+  from which the next world continues.
 
 Runs as `python train.py`, once for each process, or as `torchrun train.py`. Environment: EPOCHS,
 CHECKPOINT_DIR (a folder that all processes of the job share), DIGITS (the file of the digits, if
@@ -13,12 +13,10 @@ scikit-learn is not installed).
 
 from __future__ import annotations
 
-import copy
 import gc
 import gzip
 import importlib.util
 import os
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -100,18 +98,16 @@ class Training:
         self.step = saved["step"]
         self.samples = saved["samples"]
 
-    def save(self, folder: str) -> Callable[[], object] | None:
-        """Copy the state, in rank 0, and return what writes the copy while the training goes on."""
-        if dist.get_rank() != 0:
-            return None
-        state = {
-            "model": self.model.module.state_dict(),
-            "optimizer": self.optimizer.state_dict(),
-            "step": self.step,
-            "samples": self.samples,
-        }
-        copied = copy.deepcopy(state)
-        return lambda: torch.save(copied, Path(folder, "state.pt"))
+    def save(self, folder: str) -> None:
+        """Write a checkpoint, in rank 0."""
+        if dist.get_rank() == 0:
+            state = {
+                "model": self.model.module.state_dict(),
+                "optimizer": self.optimizer.state_dict(),
+                "step": self.step,
+                "samples": self.samples,
+            }
+            torch.save(state, Path(folder, "state.pt"))
 
     def train_step(self) -> tuple[float, int]:
         """Train on this rank's part of a batch; return the batch's loss and the part's size."""
@@ -159,7 +155,7 @@ def train(training: Training) -> None:
     first = dist.get_rank() == 0
     here = f"round {world.round} size {dist.get_world_size()}"
     checkpointer = elasticjob.Checkpointer(
-        Path(os.environ["CHECKPOINT_DIR"], world.job), any_rank=any_rank, asynchronous=True
+        Path(os.environ["CHECKPOINT_DIR"], world.job), any_rank=any_rank
     )
     total = int(os.environ.get("EPOCHS", "100")) * (TRAINED // BATCH)
     if checkpointer.found:
